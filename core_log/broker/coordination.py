@@ -207,7 +207,7 @@ class Coordination:
             at, _open_transactions(partition), is_whole=partition.is_whole
         )
 
-    def on_led(self, partition: Partition) -> None:
+    def on_elected(self, partition: Partition) -> None:
         """Called for a new internal topic: its partitions are empty."""
         if self._is_loaded:
             self._read(partition)

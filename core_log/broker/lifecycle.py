@@ -69,8 +69,8 @@ class PeriodicTasks:
         if self.recovery.is_done:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    await self._broker.has_failed.wait()
-        self._broker.has_failed.clear()
+                    await self._broker.replicas.has_failed.wait()
+        self._broker.replicas.has_failed.clear()
 
     async def _repeat(
         self, work: Callable[[int], Awaitable[None]], pause: Callable[[], Awaitable[None]]
@@ -252,12 +252,13 @@ class PartitionRecovery:
             self._broker.note_failure(at, error)
 
     async def _bring_back(self, at: TopicPartition) -> None:
-        partition = self._broker.partition(*at)
+        replicas = self._broker.replicas
+        partition = replicas.hosted(*at)
         if partition is None:
-            self._broker.lead(at)
+            replicas.settle(at)
         elif partition.is_offline:
             await self._reopen(partition)
-        partition = self._broker.partition(*at)
+        partition = replicas.hosted(*at)
         if partition is not None and partition.is_recovering:
             await self._broker.finish_recovery(partition)
         if partition is not None and partition.is_served:
@@ -273,4 +274,4 @@ class PartitionRecovery:
             if failed.is_deleted:
                 return
             log = store.reopen_partition(failed.topic, failed.index)
-        await self._broker.lead_again(failed, log)
+        await self._broker.take_back(failed, log)

@@ -1,5 +1,5 @@
-"""One partition as this broker leads it: its log, its replicas, and the requests that wait for
-either."""
+"""One partition on this broker: its log, its role (leader or follower), and the requests that wait
+for either."""
 
 import asyncio
 import logging
@@ -10,10 +10,16 @@ from typing import Protocol
 from uuid import UUID
 
 from headwater.core_log.broker.metadata_quorum import MetadataQuorum
-from headwater.core_log.foundation.errors import HeadwaterError, OffsetOutOfRange, StorageFailed
+from headwater.core_log.foundation.errors import (
+    HeadwaterError,
+    LogUnavailable,
+    OffsetOutOfRange,
+    StorageFailed,
+)
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import FetchLine, FetchPart
 from headwater.core_log.replication.divergence import find_divergence
+from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata_records import PartitionRecord
 from headwater.core_log.storage.files import FileRange
@@ -22,6 +28,8 @@ from headwater.core_log.storage.partition_log import PartitionLog
 DISK_WAIT_S_MAX = 1.0
 
 Wake = Callable[[], None]
+CommitWaiter = Callable[[ErrorCode], None]
+"""Called with NONE once an offset is committed, or with the reason why it will not be here."""
 logger = logging.getLogger(__name__)
 
 
@@ -29,6 +37,14 @@ def call(wake: Wake) -> None:
     """Calls a waiter; its error must not leave the other waiters waiting for ever."""
     try:
         wake()
+    except Exception:
+        logger.exception("a waiter of a partition failed")
+
+
+def tell(waiter: CommitWaiter, code: ErrorCode) -> None:
+    """Calls a waiter with its outcome, in the same way."""
+    try:
+        waiter(code)
     except Exception:
         logger.exception("a waiter of a partition failed")
 
@@ -49,20 +65,25 @@ class Flusher(Protocol):
 
 
 class Partition:
-    """Connects a PartitionLog with its Leader: every change of the high watermark passes through
+    """Connects a PartitionLog with its role: every change of the high watermark passes through
     here, so that waiting producers and fetches are woken in one place."""
 
     def __init__(
         self,
         topic_id: UUID,
         log: PartitionLog,
-        leader: Leader | MetadataQuorum,
+        role: Leader | Follower | MetadataQuorum,
         flusher: Flusher,
     ) -> None:
-        """`leader` says what is committed; the metadata partition has the quorum for it."""
+        """`role` says what is committed; the metadata partition has the quorum for it."""
         self.topic, self.index, self.topic_id = log.topic, log.partition, topic_id
-        self.log, self.leader, self._flusher = log, leader, flusher
-        self._commit_waiters: deque[tuple[int, Wake]] = deque()
+        self.log, self._flusher = log, flusher
+        self.role = role
+        self.leader: Leader | MetadataQuorum | None = None
+        """The role, while this broker leads the partition."""
+        if not isinstance(role, Follower):
+            self.leader = role
+        self._commit_waiters: deque[tuple[int, CommitWaiter]] = deque()
         self._sync_waiters: deque[tuple[int, Wake]] = deque()
         self._fetch_waiters: dict[Wake, bool] = {}
         self.is_deleted = False
@@ -87,61 +108,127 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        return self.leader.leader_epoch
+        return self.role.leader_epoch
 
     @property
     def high_watermark(self) -> int:
-        return self.leader.high_watermark
+        return self.role.high_watermark
+
+    @property
+    def follower(self) -> Follower | None:
+        """The role, while another broker leads the partition, or none does."""
+        return self.role if isinstance(self.role, Follower) else None
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether other brokers have replicas of it."""
+        leader = self.leader
+        return leader is None or (isinstance(leader, Leader) and len(leader.replicas) > 1)
+
+    def lead(self, leader: Leader) -> None:
+        """Takes the lead over records that it followed so far."""
+        self.role = self.leader = leader
+        self.begin_epoch()
+        self.wake()
+
+    def follow(self, follower: Follower) -> None:
+        """Follows from now on; nothing that waits for this leader is answered by it."""
+        self.role, self.leader, self.is_recovering = follower, None, False
+        self.wake()
+        self._end_sync_waits()
+        self.log.truncate_to(self.log.end_offset)  # an epoch without records did not begin
 
     @property
     def last_stable_offset(self) -> int:
         """Everything below is on disk and in no open transaction."""
         unstable = self.log.producers.first_unstable_offset()
-        committed = self.leader.high_watermark
+        committed = self.role.high_watermark
         return committed if unstable is None else min(committed, unstable)
 
     def limit(self, reach: Reach) -> int:
         if reach is Reach.COMMITTED:
-            return self.leader.high_watermark
+            return self.role.high_watermark
         return self.last_stable_offset if reach is Reach.STABLE else self.log.end_offset
 
     def on_written(self, *, is_urgent: bool) -> None:
-        """Called after an append; a waiting fetch can make the sync urgent."""
+        """Called after a leader's append; a waiting fetch can make the sync urgent."""
+        assert self.leader is not None, "only a leader appends"
         self.leader.on_append(self.log.end_offset)
         self._flusher.note_write(self, is_urgent=is_urgent or self._is_awaited)
 
     def on_durable(self) -> None:
         """Called when the log's durable offset may have moved."""
-        self.leader.on_durable(self.log.durable_offset)
+        self.role.on_durable(self.log.durable_offset)
         self.wake()
 
     def wake(self) -> None:
-        committed, waiters = self.leader.high_watermark, self._commit_waiters
-        while waiters and (waiters[0][0] <= committed or self.is_offline):
-            call(waiters.popleft()[1])
-        synced, waiters = self.log.settled_offset, self._sync_waiters
-        while waiters and (waiters[0][0] <= synced or self.is_offline):
-            call(waiters.popleft()[1])
+        refusal = self.refusal
+        if refusal is ErrorCode.NONE:
+            committed, waiters = self.role.high_watermark, self._commit_waiters
+            while waiters and waiters[0][0] <= committed:
+                tell(waiters.popleft()[1], refusal)
+        elif self._commit_waiters:
+            self._refuse_waiters(refusal)
+        synced, syncs = self.log.settled_offset, self._sync_waiters
+        while syncs and (syncs[0][0] <= synced or self.is_offline):
+            call(syncs.popleft()[1])
         if self._fetch_waiters:
             fetches = tuple(self._fetch_waiters)
-            if self.is_offline:  # for good: the reopened partition is another object
+            if refusal is not ErrorCode.NONE:
                 self._fetch_waiters.clear()
             for wake in fetches:
                 call(wake)
 
+    def _refuse_waiters(self, reason: ErrorCode) -> None:
+        """Tells all that wait for the high watermark that it will not come for them."""
+        waiters, self._commit_waiters = self._commit_waiters, deque()
+        for _, waiter in waiters:
+            tell(waiter, reason)
+
+    def _end_sync_waits(self) -> None:
+        syncs, self._sync_waiters = self._sync_waiters, deque()
+        for _, wake in syncs:
+            call(wake)
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """The reason why nothing more will be committed by this leader, or NONE."""
+        if self.is_offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE if self.leader is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     def is_replicated_by(self, broker_id: int) -> bool:
         """Whether that broker follows this leader; only followers may read uncommitted records."""
-        return broker_id in self.leader.progress
+        return self.leader is not None and broker_id in self.leader.progress
 
-    def on_follower_fetch(self, follower: int, offset: int, now_ms: int) -> None:
-        """Handles a fetch of a replica; other clients that claim to be one are refused."""
+    def on_follower_fetch(
+        self, follower: int, part: FetchPart, *, broker_epoch: int, now_ms: int
+    ) -> None:
+        """Handles a replica's request, by which it says that its disk has everything below the
+        offset. One whose log diverges says nothing."""
         leader = self.leader
-        if isinstance(leader, Leader) and self.is_replicated_by(follower):
-            leader.on_follower_fetch(follower, offset, now_ms)
-            self.wake()
+        if not isinstance(leader, Leader) or part.leader_epoch != leader.leader_epoch:
+            return
+        try:
+            diverging = find_divergence(
+                self.log.epochs, last_fetched_epoch=part.last_epoch, fetch_offset=part.offset
+            )
+        except OffsetOutOfRange:
+            return
+        if diverging is None and self.is_replicated_by(follower):
+            before = leader.high_watermark
+            leader.on_follower_fetch(
+                follower,
+                part.offset,
+                now_ms,
+                start_offset=part.log_start_offset,
+                broker_epoch=broker_epoch,
+            )
+            if leader.high_watermark > before:
+                self.wake()
 
     def on_record(self, record: PartitionRecord, *, min_in_sync: int, now_ms: int) -> None:
-        """Applies a new record of the cluster's metadata about this partition."""
+        """Applies a new record of the cluster's metadata about this leader."""
         leader, epoch = self.leader, record.leader_epoch
         assert isinstance(leader, Leader), "the metadata says nothing about its own partition"
         in_sync, version = record.in_sync, record.partition_epoch
@@ -151,11 +238,15 @@ class Partition:
         else:
             leader.on_in_sync(in_sync, version, min_in_sync=min_in_sync)
         self.wake()
+        if not leader.has_enough_in_sync:
+            self._refuse_waiters(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
-    def on_min_in_sync(self, min_in_sync: int) -> None:
-        """Called when the topic's setting has changed."""
-        if isinstance(self.leader, Leader):
-            self.leader.on_min_in_sync(min_in_sync)
+    def on_settings(self, *, min_in_sync: int, allows_unclean: bool) -> None:
+        """Called when the topic's settings have changed."""
+        if isinstance(self.role, Leader):
+            self.role.on_min_in_sync(min_in_sync)
+        elif isinstance(self.role, Follower):
+            self.role.allows_unclean = allows_unclean
         self.wake()
 
     @property
@@ -166,25 +257,33 @@ class Partition:
     def is_offline(self) -> bool:
         return self.is_deleted or self.log.is_offline
 
-    def when_committed(self, end_offset: int, wake: Wake) -> None:
-        """Calls `wake` once the high watermark reaches `end_offset`, or the partition fails."""
-        if self.leader.high_watermark >= end_offset or self.is_offline:
-            wake()
+    def when_committed(self, end_offset: int, waiter: CommitWaiter) -> None:
+        """Calls `waiter` once the high watermark reaches `end_offset`, or will not reach it
+        here."""
+        refusal = self.refusal
+        if refusal is not ErrorCode.NONE or self.role.high_watermark >= end_offset:
+            waiter(refusal)
         elif not self._commit_waiters or self._commit_waiters[-1][0] <= end_offset:
-            self._commit_waiters.append((end_offset, wake))
+            self._commit_waiters.append((end_offset, waiter))
         else:  # a retry waits for an offset older than the newest append's
-            waiters = sorted([*self._commit_waiters, (end_offset, wake)], key=lambda each: each[0])
-            self._commit_waiters.clear()
-            self._commit_waiters.extend(waiters)
+            added = [*self._commit_waiters, (end_offset, waiter)]
+            self._commit_waiters = deque(sorted(added, key=lambda each: each[0]))
 
     async def wait_committed(self, end_offset: int) -> None:
         """Returns once the high watermark has reached `end_offset`."""
-        if self.leader.high_watermark < end_offset:
+        outcome = self.refusal
+        if outcome is ErrorCode.NONE and self.role.high_watermark < end_offset:
             done = asyncio.Event()
+
+            def settle(code: ErrorCode) -> None:
+                nonlocal outcome
+                outcome = code
+                done.set()
+
             self._flusher.note_write(self, is_urgent=True)
-            self.when_committed(end_offset, done.set)
+            self.when_committed(end_offset, settle)
             await done.wait()
-        self._check_online()
+        self._check(outcome)
 
     def when_synced(self, end_offset: int, wake: Wake) -> None:
         """Calls `wake` once our own disk has everything below, including markers, or never will.
@@ -196,18 +295,25 @@ class Partition:
         self._flusher.note_write(self, is_urgent=True)
 
     def check_synced(self) -> None:
-        """Raises if the sync will never come. A deleted partition needs none."""
+        """Raises if this leader's sync will never come. A deleted partition needs none."""
         if not self.is_deleted:
-            self._check_online()
+            self._check(self.refusal)
 
-    def _check_online(self) -> None:
-        if self.is_offline:
+    def _check(self, code: ErrorCode) -> None:
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
             raise StorageFailed("partition is offline", topic=self.topic, partition=self.index)
+        if code is not ErrorCode.NONE:
+            raise LogUnavailable(
+                "record is not committed by this leader",
+                topic=self.topic,
+                partition=self.index,
+                reason=code.name,
+            )
 
     def park(self, wake: Wake, *, reach: Reach) -> None:
         """Calls `wake` whenever more may be readable, until `unpark`."""
         self._fetch_waiters[wake] = reach is Reach.STABLE
-        if self.leader.high_watermark < self.log.end_offset and self._is_awaited:
+        if self.role.high_watermark < self.log.end_offset and self._is_awaited:
             self._flusher.note_write(self, is_urgent=True)
 
     def unpark(self, wake: Wake) -> None:
@@ -220,7 +326,7 @@ class Partition:
         if not self._fetch_waiters:
             return False
         unstable = self.log.producers.first_unstable_offset()
-        is_open = unstable is not None and unstable <= self.leader.high_watermark
+        is_open = unstable is not None and unstable <= self.role.high_watermark
         return not is_open or not all(self._fetch_waiters.values())
 
     def append_marker(
@@ -234,6 +340,7 @@ class Partition:
     ) -> None:
         """Ends a transaction here. The decision is on disk already, so the marker needs no sync of
         its own, which would only delay the next transaction: recovery would write it again."""
+        assert self.leader is not None, "only a leader appends"
         offset = self.log.append_marker(
             producer_id,
             producer_epoch,

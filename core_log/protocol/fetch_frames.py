@@ -30,6 +30,7 @@ _LINE_TO_V4 = Struct(">ihqq")  # partition, error, high watermark, last stable o
 _LINE = Struct(">ihqqq")  # and log start
 _ABORTED = Struct(">qq")
 _EPOCH_END = Struct(">iq")
+_REPLICA = Struct(">iq")
 
 
 class FetchPart(NamedTuple):
@@ -45,7 +46,10 @@ class FetchPart(NamedTuple):
 
 
 class FetchFrame(NamedTuple):
+    """A request; a follower names itself and its registration, from version 15 on."""
+
     replica_id: int
+    replica_epoch: int
     wait_ms_max: int
     bytes_min: int
     bytes_max: int
@@ -80,7 +84,7 @@ def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
 
 
 def _read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
-    replica_id, session_id, session_epoch = -1, 0, -1
+    replica_id, replica_epoch, session_id, session_epoch = -1, -1, 0, -1
     if version >= 15:
         wait, low, high, isolation, session_id, session_epoch = _HEAD_FROM_V15.unpack_from(
             frame, position
@@ -96,10 +100,12 @@ def _read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
         position += _HEAD_TO_V6.size
     if version >= FLEXIBLE_FROM:
         parts, position = _read_flexible_parts(frame, position, version)
-        replica_id = max(replica_id, _replica_in_tags(frame, position))
+        replica_id, replica_epoch = _replica_in_tags(frame, position, replica_id)
     else:
         parts = _read_plain_parts(frame, position, version)
-    return FetchFrame(replica_id, wait, low, high, isolation, session_id, session_epoch, parts)
+    return FetchFrame(
+        replica_id, replica_epoch, wait, low, high, isolation, session_id, session_epoch, parts
+    )
 
 
 def _read_plain_parts(frame: memoryview, position: int, version: int) -> list[FetchPart]:
@@ -159,19 +165,20 @@ def _topic(frame: memoryview, position: int, version: int) -> tuple[str | bytes,
     return text(frame, position, size - 1)
 
 
-def _replica_in_tags(frame: memoryview, position: int) -> int:
+def _replica_in_tags(frame: memoryview, position: int, replica_id: int) -> tuple[int, int]:
     """From version 15 on, a follower's tag 1 has its id and epoch."""
-    replica_id = -1
+    replica_epoch = -1
     count, position = read_varint(frame, position)
     for _ in range(count):
         tag, position = read_varint(frame, position)
         size, position = read_varint(frame, position)
-        if tag == 1 and size >= 4:
-            replica_id = _INT.unpack_from(frame, position)[0]
+        if tag == 1 and size >= _REPLICA.size:
+            named, epoch = _REPLICA.unpack_from(frame, position)
+            replica_id, replica_epoch = max(replica_id, named), epoch
         position += size
         if position > len(frame):
             raise DecodeError("tagged field is longer than its request", size=size)
-    return replica_id
+    return replica_id, replica_epoch
 
 
 def write_fetch_answer(

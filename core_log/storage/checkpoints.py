@@ -10,6 +10,7 @@ from headwater.core_log.storage.files import File, Files, write_all
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED_TO = "cleaned-to-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
 DELETES_DROPPED_TO = "deletes-dropped-to-offset-checkpoint"
 FIRST_DIRTY = "cleaner-offset-checkpoint"
 """Kafka's own file. It is behind `CLEANED_TO` while a compaction takes effect: work that was
@@ -182,6 +183,7 @@ class Checkpoints:
     def __init__(self, files: Files, directory: Path) -> None:
         self.recovery_points = OffsetCheckpoint(files, directory / RECOVERY_POINTS)
         self.log_starts = OffsetCheckpoint(files, directory / LOG_STARTS)
+        self.high_watermarks = OffsetCheckpoint(files, directory / HIGH_WATERMARKS)
         self.cleaned_to = OffsetCheckpoint(files, directory / CLEANED_TO)
         self.deletes_dropped_to = OffsetCheckpoint(files, directory / DELETES_DROPPED_TO)
         self.first_dirty = OffsetCheckpoint(files, directory / FIRST_DIRTY)
@@ -191,6 +193,7 @@ class Checkpoints:
         return (
             self.recovery_points,
             self.log_starts,
+            self.high_watermarks,
             self.cleaned_to,
             self.deletes_dropped_to,
             self.first_dirty,

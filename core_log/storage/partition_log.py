@@ -128,6 +128,11 @@ class PartitionLog:
         return self.segments.size
 
     @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the newest batch; -1 without one."""
+        return self.epochs.epoch_at(self.end_offset - 1)
+
+    @property
     def is_offline(self) -> bool:
         return self.failure is not None
 

@@ -233,6 +233,19 @@ class Store:
                 if not log.is_offline:
                     points.set(log.topic, log.partition, log.recovery_point)
 
+    def high_watermark(self, log: PartitionLog) -> int:
+        """Returns the high watermark that was written last, or 0; it may be too low."""
+        return self.checkpoints.high_watermarks.get(log.topic, log.partition) or 0
+
+    def write_high_watermarks(self, marks: Iterable[tuple[PartitionLog, int]]) -> None:
+        """Writes high watermarks of replicated partitions, unsynced."""
+        checkpoint = self.checkpoints.high_watermarks
+        offsets = {(log.topic, log.partition): offset for log, offset in marks}
+        with suppress(OSError):
+            checkpoint.begin([key for key in offsets if not checkpoint.has_place_for(*key)])
+            for key, offset in offsets.items():
+                checkpoint.set(*key, offset)
+
     def report_strays(self) -> None:
         """Logs the partitions in this directory that belong to no known topic."""
         self._strays = self._found - self._partitions.keys() - self._refused

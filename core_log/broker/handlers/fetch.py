@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
-from headwater.core_log.broker.partition import FetchedPartition, Reach, read_line, refuse_stranger
+from headwater.core_log.broker.partition import (
+    FetchedPartition,
+    Partition,
+    Reach,
+    read_line,
+    refuse_stranger,
+)
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
     FetchFrame,
@@ -59,6 +65,8 @@ class PendingFetch:
         self.broker, self.request = broker, request
         self.correlation_id, self.version = correlation_id, version
         self.reach = Reach.COMMITTED
+        self.is_registered = broker.is_registered(request.replica_id, request.replica_epoch)
+        """Whether it comes from another broker of this cluster, in its present life."""
         if request.replica_id >= 0:
             self.reach = Reach.END  # only for partitions that it replicates; others refuse it
         elif request.isolation == READ_COMMITTED:
@@ -67,7 +75,7 @@ class PendingFetch:
         self.timer: asyncio.TimerHandle | None = None
 
     def start(self) -> Reply:
-        if self.request.replica_id >= 0:
+        if self.is_registered:
             self._note_follower()
         lines = self._read()
         if self.request.wait_ms_max <= 0 or self._is_enough(lines):
@@ -87,7 +95,10 @@ class PendingFetch:
             partition = self.broker.find_led(part.topic, part.partition)
             if partition is not None:
                 partition.on_follower_fetch(
-                    self.request.replica_id, part.offset, self.broker.clock.monotonic_ms()
+                    self.request.replica_id,
+                    part,
+                    broker_epoch=self.request.replica_epoch,
+                    now_ms=self.broker.clock.monotonic_ms(),
                 )
 
     def _read(self) -> list[FetchedPartition]:
@@ -106,8 +117,7 @@ class PendingFetch:
         partition = self.broker.find_led(part.topic, part.partition)
         if partition is None:
             return FetchLine(self.broker.why_not_led(part.topic, part.partition))
-        replica = self.request.replica_id
-        if replica >= 0 and not partition.is_replicated_by(replica):
+        if self.reach is Reach.END and not self._follows(partition):
             return FetchLine(refuse_stranger(partition, part.leader_epoch))
         return read_line(
             partition,
@@ -116,6 +126,9 @@ class PendingFetch:
             bytes_max=max(0, min(left, part.bytes_max)),
             at_least_one=is_first,
         )
+
+    def _follows(self, partition: Partition) -> bool:
+        return self.is_registered and partition.is_replicated_by(self.request.replica_id)
 
     def _is_enough(self, lines: list[FetchedPartition]) -> bool:
         size = 0

@@ -2,8 +2,9 @@
 
 "Latest" covers everything written before the request: it waits until that is on disk, so that a
 client that appended with acks=1 finds it. Two private negative timestamps tell how far compaction
-has gone; see `protocol/messages/list_offsets.py`. Only a replica of a partition sees uncommitted
-records, whereas Kafka believes every client that claims to be one. Deliberately not done: tiered
+has gone; see `protocol/messages/list_offsets.py`. Nobody sees uncommitted records, whereas Kafka
+believes every client that claims to be a replica. A leader that may not know all that its
+predecessor has committed answers OFFSET_NOT_AVAILABLE (KIP-207). Deliberately not done: tiered
 storage, whose offsets are answered as unknown, as Kafka does without it.
 """
 
@@ -23,6 +24,7 @@ from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headwater.core_log.replication.leader import Leader
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -32,7 +34,8 @@ EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
 UNKNOWN = -1
-LEADER_EPOCH_FROM = 4
+LEADER_EPOCH_FROM, NOT_AVAILABLE_FROM = 4, 5
+KNOWN_AT_ONCE = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 
 
 class PartitionOffsetAnswer(NamedTuple):
@@ -45,12 +48,13 @@ class PartitionOffsetAnswer(NamedTuple):
 async def handle_list_offsets(
     broker: "Broker", request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    await bring_to_disk(
+    asked = [
         broker.find_led(topic.name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
         if each.timestamp == LATEST
-    )
+    ]
+    await bring_to_disk(each for each in asked if each is not None and knows_latest(each))
     topics = [
         ListOffsetsTopicResponse(
             name=topic.name,
@@ -79,10 +83,12 @@ def answer(
     code = check_epoch(partition, wanted.current_leader_epoch)
     if wanted.timestamp < 0 and version < SINCE.get(wanted.timestamp, 0):
         code = ErrorCode.UNSUPPORTED_VERSION
+    if code is ErrorCode.NONE and wanted.timestamp not in KNOWN_AT_ONCE:
+        code = ErrorCode.NONE if knows_latest(partition) else not_available(version)
     if code is not ErrorCode.NONE:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     try:
-        found = find(partition, wanted.timestamp, reach_of(partition, request))
+        found = find(partition, wanted.timestamp, reach_of(request))
     except HeadwaterError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
     if found is None:
@@ -98,12 +104,20 @@ def answer(
     )
 
 
-def reach_of(partition: Partition, request: ListOffsetsRequest) -> Reach:
-    """Returns how far the client may read: to the end for a replica of the partition, else like any
-    client."""
+def not_available(version: int) -> ErrorCode:
+    is_new = version >= NOT_AVAILABLE_FROM
+    return ErrorCode.OFFSET_NOT_AVAILABLE if is_new else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def knows_latest(partition: Partition) -> bool:
+    leader = partition.leader
+    return not isinstance(leader, Leader) or leader.knows_latest
+
+
+def reach_of(request: ListOffsetsRequest) -> Reach:
+    """Returns how far the client may read; one that claims to be a replica is like any other."""
     if request.replica_id >= 0:
-        follows = partition.is_replicated_by(request.replica_id)
-        return Reach.END if follows else Reach.COMMITTED
+        return Reach.COMMITTED
     return Reach.STABLE if request.isolation_level == READ_COMMITTED else Reach.COMMITTED
 
 

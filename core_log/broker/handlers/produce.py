@@ -166,7 +166,7 @@ class ProduceAttempt:
             return self._finish()
         self.reply, self.waiting_count = Reply(), len(waits)
         for partition, end_offset, index in waits:
-            partition.when_committed(end_offset, CommittedPart(self, partition, index))
+            partition.when_committed(end_offset, CommittedPart(self, index))
         return self.reply
 
     def _append_part(
@@ -190,7 +190,8 @@ class ProduceAttempt:
             assert part.records is not None, "a header was read from them"
             self._check(header, partition.topic)
             waits_for_disk = self.request.acks == -1 and not header.is_transactional
-            if self.request.acks == -1 and not partition.leader.has_enough_in_sync:
+            leader = partition.leader
+            if self.request.acks == -1 and leader is not None and not leader.has_enough_in_sync:
                 return PartAnswer(ErrorCode.NOT_ENOUGH_REPLICAS)
             done = append_batch(
                 partition,
@@ -233,11 +234,10 @@ class ProduceAttempt:
             self.request.parts, self.answers, self.correlation_id, self.version
         )
 
-    def on_committed(self, partition: "Partition", index: int) -> None:
-        """Called when the records are on disk, or never will be because the partition went
-        offline."""
-        if partition.is_offline:
-            self.answers[index] = PartAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
+    def on_committed(self, index: int, code: ErrorCode) -> None:
+        """Called when the records are committed, or with the reason why that is not known."""
+        if code is not ErrorCode.NONE:
+            self.answers[index] = PartAnswer(code)
         self.waiting_count -= 1
         if self.waiting_count == 0:
             assert self.reply is not None, "only a waiting request has a reply to fulfil"
@@ -265,12 +265,12 @@ class ProduceAttempt:
 
 
 class CommittedPart:
-    """Called when one partition's batch is on disk; it is cheaper than a closure per batch."""
+    """Called when one partition's batch is committed; it is cheaper than a closure per batch."""
 
-    __slots__ = ("_index", "_partition", "_production")
+    __slots__ = ("_index", "_production")
 
-    def __init__(self, production: ProduceAttempt, partition: "Partition", index: int) -> None:
-        self._production, self._partition, self._index = production, partition, index
+    def __init__(self, production: ProduceAttempt, index: int) -> None:
+        self._production, self._index = production, index
 
-    def __call__(self) -> None:
-        self._production.on_committed(self._partition, self._index)
+    def __call__(self, code: ErrorCode) -> None:
+        self._production.on_committed(self._index, code)

@@ -9,6 +9,7 @@ from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.storage.files import OsFiles
 from tests.contract.records import batch_of
 from tests.fakes import FaultyFiles, MemoryFiles
@@ -27,7 +28,7 @@ async def test_a_waiter_that_fails_does_not_hold_up_the_others(tmp_path: Path) -
     partition = log.running.broker.partition(*ORDERS)
     assert partition is not None
 
-    def fail() -> None:
+    def fail(_: ErrorCode) -> None:
         raise ZeroDivisionError
 
     partition.when_committed(1, fail)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.core_log.broker import broker as broker_module
+from headwater.core_log.broker import replicas
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import NewTopic
 from tests.core_log.broker.in_memory import started
@@ -14,7 +14,7 @@ from tests.fakes import MemoryFiles
 async def test_many_partitions_are_opened_in_turns_and_are_not_offline_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_module, "TURN_S", 0.0)
+    monkeypatch.setattr(replicas, "TURN_S", 0.0)
     broker = await started(MemoryFiles())
     seen = list[tuple[int, set[ErrorCode], int]]()
 
@@ -46,7 +46,7 @@ async def test_many_partitions_are_opened_in_turns_and_are_not_offline_meanwhile
 async def test_partitions_are_opened_although_their_creator_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_module, "TURN_S", 0.0)
+    monkeypatch.setattr(replicas, "TURN_S", 0.0)
     broker = await started(MemoryFiles())
 
     def create(name: str, partitions: int) -> "asyncio.Future[object]":

@@ -1,0 +1,180 @@
+"""Several brokers with their files in memory, and one image of the cluster's metadata that reaches
+each of them when a test says so."""
+
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+from uuid import UUID
+
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.protocol.frames import read_response_header, request_frame
+from headwater.core_log.protocol.message import Request, decode, response_type
+from headwater.core_log.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
+from headwater.core_log.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from headwater.core_log.replication.controller import Controller
+from headwater.core_log.replication.decisions import Decision, NewTopic
+from headwater.core_log.replication.elections import change_in_sync
+from headwater.core_log.replication.metadata import MetadataImage
+from headwater.core_log.replication.metadata_records import MetadataRecord, PartitionRecord
+from headwater.core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.store import Store
+from tests.builders import START_MS, batch
+from tests.core_log.broker.in_memory import SERVED
+from tests.fakes import MemoryFiles, SimulatedClock
+
+TOPIC = "t"
+A = TypeVar("A")
+
+
+class Node:
+    """One broker, and how far it has the metadata."""
+
+    def __init__(self, node_id: int, clock: SimulatedClock, files: Files) -> None:
+        self.node_id, self.clock, self.files = node_id, clock, files
+        self.known = 0
+        store = Store.open(
+            Path("/data"), files=files, clock=clock, random=Random(node_id), node_id=node_id
+        )
+        settings = BrokerSettings(node_id=node_id)
+        self.broker = Broker(settings, store, SERVED, clock=clock, random=Random(node_id))
+        self.server = BrokerServer(self.broker, SERVED)
+        self.channel = InProcessChannel(self.server, (f"node-{node_id}", 9092))
+        self._numbers = count()
+
+    @property
+    def partition(self) -> Partition:
+        found = self.broker.replicas.hosted(TOPIC, 0)
+        assert found is not None, "the topic has a replica here"
+        return found
+
+    async def ask(self, request: Request[A], version: int | None = None) -> A:
+        """Through the wire's own encoding, there and back."""
+        version = request.versions[1] if version is None else version
+        number = next(self._numbers)
+        frame = await self.channel.ask(request_frame(request, version, number, "test"), number)
+        _, position = read_response_header(frame, request.api_key, version)
+        return decode(response_type(type(request)), frame, version, position)
+
+    async def produce(self, *values: str, acks: int = -1) -> Any:
+        part = PartitionProduceData(index=0, records=memoryview(batch(*values)))
+        topic = TopicProduceData(name=TOPIC, partition_data=[part])
+        answer = await self.ask(ProduceRequest(acks=acks, topic_data=[topic]), 12)
+        return answer.responses[0].partition_responses[0]
+
+    async def fetch(
+        self,
+        offset: int,
+        *,
+        by: "Node | None" = None,
+        leader_epoch: int | None = None,
+        last_epoch: int = -1,
+        broker_epoch: int | None = None,
+        wait_ms: int = 0,
+    ) -> Any:
+        """As a consumer, or as that replica."""
+        state = ReplicaState()
+        if by is not None:
+            known = by.broker.broker_epoch if broker_epoch is None else broker_epoch
+            state = ReplicaState(by.node_id, known)
+        part = FetchPartition(
+            partition=0,
+            fetch_offset=offset,
+            current_leader_epoch=self.partition.leader_epoch
+            if leader_epoch is None
+            else leader_epoch,
+            last_fetched_epoch=last_epoch,
+            log_start_offset=0,
+            partition_max_bytes=1 << 20,
+        )
+        topic = FetchTopic(topic_id=self.partition.topic_id, partitions=[part])
+        request = FetchRequest(
+            replica_state=state, max_wait_ms=wait_ms, min_bytes=1, topics=[topic]
+        )
+        return (await self.ask(request)).responses[0].partitions[0]
+
+    async def close(self) -> None:
+        self.channel.close()
+        await self.broker.close()
+
+
+class Replicated:
+    """The cluster's decisions, and its nodes."""
+
+    def __init__(self, nodes: int = 3) -> None:
+        self.clock, self.image, self._ids = SimulatedClock(START_MS), MetadataImage(), count(1)
+        self.configs = TopicConfigs({})
+        self.controller = Controller(
+            self.image, self.configs, new_id=lambda: UUID(int=next(self._ids))
+        )
+        self.records: list[MetadataRecord] = []
+        self.nodes = {each: Node(each, self.clock, MemoryFiles()) for each in range(1, nodes + 1)}
+        for node in self.nodes.values():
+            self.register(node)
+
+    def commit(self, decision: Decision[A]) -> A:
+        self.records += decision.records
+        self.image.apply(decision.records, len(self.records))
+        return decision.answer
+
+    def register(self, node: Node) -> None:
+        incarnation = UUID(int=next(self._ids))
+        decision = self.controller.register_broker(
+            node.node_id, incarnation, host=f"node-{node.node_id}", port=9092
+        )
+        node.broker.broker_epoch = self.commit(decision)
+
+    async def create(self, *, replicas: int = 3, **config: str) -> None:
+        named = {name.replace("_", "."): value for name, value in config.items()}
+        topic = NewTopic(TOPIC, 1, replicas, config=named)
+        self.commit(self.controller.create_topics([topic]))
+        await self.tell(*self.nodes)
+
+    async def tell(self, *node_ids: int) -> None:
+        """Applies everything decided so far on those nodes."""
+        for each in node_ids:
+            node = self.nodes[each]
+            fresh, node.known = self.records[node.known :], len(self.records)
+            changes = node.broker.image.apply(fresh, node.known)
+            await node.broker.replicas.apply(changes)
+
+    @property
+    def state(self) -> PartitionRecord:
+        state = self.image.partition(TOPIC, 0)
+        assert state is not None
+        return state
+
+    def elect(self, in_sync: tuple[int, ...], *, alive: tuple[int, ...] | None = None) -> None:
+        """Makes that the in-sync set; the first of these leads unless the leader is among them."""
+        topic = self.image.topic(TOPIC)
+        assert topic is not None
+        rules = self.controller._rules_of(topic)
+        change = change_in_sync(self.state, in_sync, alive or in_sync, rules)
+        assert change is not None, "something changes"
+        self.commit(Decision(None, [change]))
+
+    async def restart(self, node_id: int) -> Node:
+        """Starts the node again with its files; it knows the metadata from its beginning."""
+        old = self.nodes[node_id]
+        await old.close()
+        node = self.nodes[node_id] = Node(node_id, self.clock, old.files)
+        self.register(node)
+        return node
+
+    async def close(self) -> None:
+        for node in self.nodes.values():
+            await node.close()

@@ -222,7 +222,8 @@ def test_a_fetch_request_reads_as_its_message_says(
 
     read = read_fetch(*framed(request, version), version)
 
-    assert (read.replica_id, *read[1:5]) == head
+    assert (read.replica_id, *read[2:6]) == head
+    assert read.replica_epoch == (5 if version >= 15 else -1)
     assert (read.session_id, read.session_epoch) == (session if version >= 7 else (0, -1))
     assert read.parts == [
         FetchPart(

@@ -90,7 +90,7 @@ class Node:
         state = ReplicaState()
         if by is not None:
             known = by.broker.broker_epoch if broker_epoch is None else broker_epoch
-            state = ReplicaState(by.node_id, known)
+            state = ReplicaState(replica_id=by.node_id, replica_epoch=known)
         part = FetchPartition(
             partition=0,
             fetch_offset=offset,

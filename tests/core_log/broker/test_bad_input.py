@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pytest
 
-from headwater.core_log.broker.broker import METADATA_ID
 from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.broker.replicas import METADATA_ID
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.error_codes import ErrorCode as E
 from headwater.core_log.protocol.frames import encode_request

@@ -211,7 +211,7 @@ class Broker:
     def partition(self, topic: str, index: int) -> Partition | None:
         """Returns a partition that is led here, for the coordinators, which write even if it is not
         served yet."""
-        found = self.replicas.hosted(topic, index)
+        found = self.replicas.replica(topic, index)
         return found if found is not None and found.leader is not None else None
 
     def why_not_led(self, topic: str | bytes, index: int) -> ErrorCode:

@@ -253,12 +253,12 @@ class PartitionRecovery:
 
     async def _bring_back(self, at: TopicPartition) -> None:
         replicas = self._broker.replicas
-        partition = replicas.hosted(*at)
+        partition = replicas.replica(*at)
         if partition is None:
             replicas.settle(at)
         elif partition.is_offline:
             await self._reopen(partition)
-        partition = replicas.hosted(*at)
+        partition = replicas.replica(*at)
         if partition is not None and partition.is_recovering:
             await self._broker.finish_recovery(partition)
         if partition is not None and partition.is_served:

@@ -53,7 +53,7 @@ class Replicas:
         """The partitions that this broker leads, including the cluster's metadata."""
         return [each for each in self._hosted.values() if each.leader is not None]
 
-    def hosted(self, topic: str, index: int) -> Partition | None:
+    def replica(self, topic: str, index: int) -> Partition | None:
         """Returns a partition that has a replica here, whatever its role."""
         return self._hosted.get((topic, index))
 

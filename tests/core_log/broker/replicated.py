@@ -58,7 +58,7 @@ class Node:
 
     @property
     def partition(self) -> Partition:
-        found = self.broker.replicas.hosted(TOPIC, 0)
+        found = self.broker.replicas.replica(TOPIC, 0)
         assert found is not None, "the topic has a replica here"
         return found
 

@@ -82,7 +82,7 @@ async def test_a_record_is_committed_once_every_replica_in_sync_has_it(
     assert len((await leader.fetch(0)).records) > 0
 
 
-async def test_who_claims_to_be_a_replica_under_another_registration_is_refused(
+async def test_a_claim_under_another_registration_is_refused(
     cluster: Replicated,
 ) -> None:
     leader, second, third = cluster.nodes.values()
@@ -115,7 +115,7 @@ async def test_a_fetch_of_a_log_that_diverges_proves_nothing(cluster: Replicated
     assert (await producing).error_code == ErrorCode.NONE
 
 
-async def test_who_waits_for_a_leader_that_is_replaced_is_told(cluster: Replicated) -> None:
+async def test_waiters_for_a_leader_that_is_replaced_are_told(cluster: Replicated) -> None:
     leader = cluster.nodes[1]
     producing = asyncio.ensure_future(leader.produce("x"))
     await until_on_disk(leader, 1)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from tests.crash.audit import FILES, Audit, pipeline_of, sinks_of
 from tests.crash.capture import Capture
 from tests.crash.captured_server import CapturedServer
-from tests.crash.source_load import SourceLoad, Writer
+from tests.crash.source_load import Writer, source_load
 from tests.databases import database_in
 from tests.sinks.histories import KEPT
 
@@ -99,23 +99,23 @@ def live_audited(
         captured="orders",
     )
     table, at = f"{capture.name}/{capture.namespace}.orders", ("--bootstrap", capture.log)
-    load = SourceLoad(capture.server, capture.name, audited.writer(seed=seed))
+    load = source_load(capture.server, capture.name, audited.writer(seed=seed))
     capture.broker.start()
     capture.runner.start()
     try:
         audit = Audit(capture, sinks, audited.changes)
         load.start()
         for _ in range(disasters):
-            load.wait_for_rows(random.randrange(ROWS_MAX))
+            load.wait_for(random.randrange(ROWS_MAX))
             disaster = random.choice(capture.disasters())
             disaster()
             seen[disaster.__name__] += 1
             if IS_LONG and random.random() < 0.5:
                 capture.command("pause", table, *at, attempts=ATTEMPTS)
-                load.wait_for_rows(random.randrange(ROWS_MAX))
+                load.wait_for(random.randrange(ROWS_MAX))
                 capture.command("resume", table, *at, attempts=ATTEMPTS)
                 seen["pause"] += 1
-        load.wait_for_rows(random.randrange(ROWS_MAX))
+        load.wait_for(random.randrange(ROWS_MAX))
         load.stop()
         capture.finish(CATCH_UP_S)
 

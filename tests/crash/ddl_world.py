@@ -15,6 +15,7 @@ import yaml
 
 from headwater.connectors.postgres.publication import monitor
 from headwater.connectors.snapshot import reread_limit
+from tests.crash.background_writer import BackgroundWriter
 from tests.crash.command_process import CommandProcess
 from tests.crash.ddl_dialect import DdlDialect
 from tests.crash.ddl_targets import HISTORIES, ROWS, Target, Truth
@@ -73,7 +74,7 @@ class World:
         )
         self.runner = self._command("run", self.file)
         self.truth = Truth(dialect, database, is_whole=not may_unlog)
-        self.writer = DdlWriter(
+        self.ddl = DdlWriter(
             dialect,
             database,
             seed=seed,
@@ -83,6 +84,7 @@ class World:
             share=self.random.choice((0.03, 0.1, 0.3)),
             is_in_place=self.random.random() < 0.4,
         )
+        self.writer = BackgroundWriter(self.ddl.work)
 
     def _command(self, *arguments: object) -> CommandProcess:
         output = self.directory / f"{arguments[0]}.log"
@@ -98,29 +100,29 @@ class World:
             self.writer.start()
             self.runner.start()
         for _ in range(disasters):
-            self.writer.wait_for_steps(self.random.randrange(120))
+            self.writer.wait_for(self.random.randrange(120))
             disaster = self.random.choice((self._kill, self._stop, self._freeze))
             disaster()
             self.disasters[disaster.__name__.strip("_")] += 1
-        self.writer.wait_for_steps(self.random.randrange(120))
+        self.writer.wait_for(self.random.randrange(120))
         self.writer.stop()
 
     def _kill(self) -> None:
         self.runner.kill()
         if self.random.random() < 0.5:
-            self.writer.wait_for_steps(self.random.randrange(30))
+            self.writer.wait_for(self.random.randrange(30))
         self.runner.start()
 
     def _stop(self) -> None:
         self.runner.stop()
-        self.writer.wait_for_steps(self.random.randrange(30))
+        self.writer.wait_for(self.random.randrange(30))
         self.runner.start()
 
     def _freeze(self) -> None:
         """It falls behind."""
         pid = self.runner.pid
         os.kill(pid, signal.SIGSTOP)
-        self.writer.wait_for_steps(self.random.randrange(60))
+        self.writer.wait_for(self.random.randrange(60))
         os.kill(pid, signal.SIGCONT)
 
     def finish(self) -> None:
@@ -150,7 +152,7 @@ class World:
 
     def counted(self) -> Counter[str]:
         """Returns what happened in it."""
-        found = {"worlds": 1, "statements": self.writer.statements, "targets": len(self.targets)}
+        found = {"worlds": 1, "statements": self.ddl.statements, "targets": len(self.targets)}
         return Counter(found) + self.disasters
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
 """Tables whose rows and forms change by chance, with triggers that write down every change."""
 
-import threading
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.crash.background_writer import BackgroundWriter
 from tests.crash.ddl_dialect import DdlDialect, Shape
 
 TRIES = 20
@@ -14,7 +14,7 @@ PAUSE_S = 0.01
 
 
 class DdlWriter:
-    """One step after the other in a thread of its own; what it has done stands in a file."""
+    """One step after the other; what it has done stands in a file."""
 
     def __init__(
         self,
@@ -34,42 +34,18 @@ class DdlWriter:
         self._keeps_types = keeps_types
         self._dialect, self._database, self._random = dialect, database, Random(seed)
         self._output, self._may_unlog, self._share = output, may_unlog, share
-        self._is_ending = threading.Event()
-        self._moved = threading.Condition()
-        self._steps, self._has_ended = 0, False
         self.statements = 0
         """That the server has run."""
-        self._thread = threading.Thread(target=self._run)
 
-    def start(self) -> None:
-        self._thread.start()
+    def work(self, background: BackgroundWriter) -> None:
+        """Counts steps."""
+        with self._dialect.server.connect(self._database) as connection:
+            while not background.is_ending.is_set():
+                self._step(connection, background)
+                background.add(1)
+                background.is_ending.wait(PAUSE_S * self._random.choice((0, 1, 1, 5)))
 
-    def wait_for_steps(self, steps: int) -> None:
-        with self._moved:
-            goal = self._steps + steps
-            self._moved.wait_for(lambda: self._steps >= goal or self._has_ended)
-        assert self._steps >= goal, "whoever writes goes on until it is stopped"
-
-    def stop(self) -> None:
-        self._is_ending.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            with self._dialect.server.connect(self._database) as connection:
-                while not self._is_ending.is_set():
-                    self._step(connection)
-                    with self._moved:
-                        self._steps += 1
-                        self._moved.notify_all()
-                    self._is_ending.wait(PAUSE_S * self._random.choice((0, 1, 1, 5)))
-        finally:
-            with self._moved:
-                self._has_ended = True
-                self._moved.notify_all()
-
-    def _step(self, connection: Any) -> None:
+    def _step(self, connection: Any, background: BackgroundWriter) -> None:
         """Changes of rows in one transaction; or of forms, one or several without any of rows
         between them, in one transaction or not."""
         name = self._random.choice(list(self._dialect.tables))
@@ -78,7 +54,7 @@ class DdlWriter:
                 self._dialect.change_of_rows(self._random, self._shape(connection, name))
                 for _ in range(self._random.choice((1, 1, 2, 5)))
             ]
-            self._execute(connection, "; ".join(statements))
+            self._execute(connection, background, "; ".join(statements))
             return
         for _ in range(self._random.choice((1, 1, 2, 3))):
             shape = self._shape(connection, name)
@@ -92,12 +68,12 @@ class DdlWriter:
                 statements.append(self._dialect.change_of_rows(self._random, shape))
                 statements = ["; ".join(statements)]
             for statement in statements:
-                self._execute(connection, statement)
+                self._execute(connection, background, statement)
 
     def _shape(self, connection: Any, name: str) -> Shape:
         return self._dialect.shape_of(connection, name, keeps_types=self._keeps_types)
 
-    def _execute(self, connection: Any, statement: str) -> None:
+    def _execute(self, connection: Any, background: BackgroundWriter, statement: str) -> None:
         """What the server refuses is no part of the history."""
         for _ in range(TRIES):
             try:
@@ -107,7 +83,7 @@ class DdlWriter:
                 return
             except Exception as error:
                 if self._dialect.is_locked(error):
-                    if self._is_ending.wait(PAUSE_S):
+                    if background.is_ending.wait(PAUSE_S):
                         return
                 elif self._dialect.is_refused(error):
                     self._note(f"REFUSED {statement} -- {str(error).splitlines()[0]}")

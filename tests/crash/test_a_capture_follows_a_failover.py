@@ -11,7 +11,7 @@ from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, tempo
 from tests.crash.capture import Capture
 from tests.crash.captured_server import PostgresServer
 from tests.crash.postgres_load import ShopWriter
-from tests.crash.source_load import SourceLoad
+from tests.crash.source_load import source_load
 
 STANDBY = {
     "synchronized_standby_slots": "",
@@ -34,22 +34,22 @@ def test_a_capture_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
         hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
         address = f"postgresql://headwater@{hosts}/failover?target_session_attrs=primary"
         capture = Capture(PostgresServer(primary), "failover", tmp_path, address=address)
-        loads = [SourceLoad(capture.server, capture.name, ShopWriter(seed=1))]
+        loads = [source_load(capture.server, capture.name, ShopWriter(seed=1))]
         capture.broker.start()
         capture.runner.start()
         try:
             loads[0].start()
-            loads[0].wait_for_rows(ROWS)
+            loads[0].wait_for(ROWS)
             until_copied(primary, standby)
-            loads[0].wait_for_rows(ROWS)
+            loads[0].wait_for(ROWS)
             primary.kill()
             standby.promote()
             loads[0].stop()
 
             capture.server = PostgresServer(standby)
-            loads.append(SourceLoad(capture.server, capture.name, ShopWriter(seed=2)))
+            loads.append(source_load(capture.server, capture.name, ShopWriter(seed=2)))
             loads[1].start()
-            loads[1].wait_for_rows(ROWS)
+            loads[1].wait_for(ROWS)
             loads[1].stop()
             capture.finish()
 

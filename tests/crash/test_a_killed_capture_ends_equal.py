@@ -23,7 +23,7 @@ from tests.crash.capture import Capture
 from tests.crash.captured_server import PostgresServer
 from tests.crash.postgres_audit import CHANGES, TABLES, AuditWriter
 from tests.crash.postgres_load import ShopWriter
-from tests.crash.source_load import SourceLoad
+from tests.crash.source_load import source_load
 
 LIVES = 50 if IS_LONG else 4
 KILLS = 2
@@ -45,16 +45,16 @@ def test_a_capture_killed_at_random_ends_equal(
     random = Random(life)
     workers = WORKERS[life // 2 % 2]
     capture = Capture(PostgresServer(server), f"life_{life}", tmp_path, workers=workers)
-    load = SourceLoad(capture.server, capture.name, ShopWriter(seed=life))
+    load = source_load(capture.server, capture.name, ShopWriter(seed=life))
     capture.broker.start()
     capture.runner.start()
     load.start()
     try:
         possible = capture.disasters()
         for number in range(KILLS):
-            load.wait_for_rows(random.randrange(ROWS_MAX))
+            load.wait_for(random.randrange(ROWS_MAX))
             possible[(life + number * (1 + life // len(possible))) % len(possible)]()
-        load.wait_for_rows(random.randrange(ROWS_MAX))
+        load.wait_for(random.randrange(ROWS_MAX))
         load.stop()
         capture.finish()
 

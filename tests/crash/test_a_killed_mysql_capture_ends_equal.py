@@ -25,7 +25,7 @@ from tests.crash.captured_server import MysqlServer
 from tests.crash.mysql_audit import CHANGES, MysqlAuditWriter
 from tests.crash.mysql_audit import TABLES as AUDITED_TABLES
 from tests.crash.mysql_load import TABLES, MysqlShopWriter
-from tests.crash.source_load import SourceLoad
+from tests.crash.source_load import source_load
 
 LIVES = 20 if IS_LONG else 1
 KINDS: tuple[Kind, ...] = ("mysql-9", "mariadb")
@@ -52,20 +52,20 @@ def test_a_mysql_capture_killed_at_random_ends_equal(
     random = Random(life)
     captured = MysqlServer(server)
     capture = Capture(captured, f"life_{life}", tmp_path, tables=TABLES)
-    load = SourceLoad(captured, capture.name, MysqlShopWriter(seed=life))
+    load = source_load(captured, capture.name, MysqlShopWriter(seed=life))
     capture.broker.start()
     capture.runner.start()
     load.start()
     try:
         for number in range(4):
-            load.wait_for_rows(random.randrange(100, 1_200))
+            load.wait_for(random.randrange(100, 1_200))
             if number % 2:
                 captured.execute(capture.name, DDL[number // 2])
                 server.kill()
                 server.start()
             capture.runner.kill()
             capture.runner.start()
-        load.wait_for_rows(random.randrange(600))
+        load.wait_for(random.randrange(600))
         load.stop()
         capture.finish()
 

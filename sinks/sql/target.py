@@ -22,7 +22,14 @@ from headwater.core_log.rows.value_classes import scalar_class
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
 from headwater.sinks.sql import modes, offsets
 from headwater.sinks.sql.change_buffer import BufferedChanges, chunk_of
-from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem, RowCondition, qualify, run
+from headwater.sinks.sql.dialects.dialect import (
+    Dialect,
+    DriverProblem,
+    RowCondition,
+    is_empty,
+    qualify,
+    run,
+)
 from headwater.sinks.sql.failures import (
     RefusedRow,
     SchemaChangeFirst,
@@ -211,8 +218,7 @@ class SqlTarget:
             rows = self.offsets.read_all(connection)
             if any(row.target == live and row.generation >= generation for row in rows):
                 return False
-        table = qualify(self.dialect, live)
-        return connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1").first() is None
+        return is_empty(self.dialect, connection, live)
 
     def next_generation(self, connection: "sa.Connection", live: TableId) -> int:
         """Returns a generation that no stored offset names yet."""

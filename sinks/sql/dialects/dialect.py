@@ -289,10 +289,14 @@ def existing_table(
     mark = read_mark(comment)
     if mark is not None:
         return ExistingTable(mark, is_empty=False)
+    return ExistingTable(None, is_empty=is_empty(dialect, connection, table))
+
+
+def is_empty(dialect: Dialect, connection: "sa.Connection", table: TableId) -> bool:
     cursor = connection.connection.cursor()
     cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {qualify(dialect, table)})")
     (is_filled,) = cursor.fetchone() or (True,)
-    return ExistingTable(None, is_empty=not is_filled)
+    return not is_filled
 
 
 def first_type(

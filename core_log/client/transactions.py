@@ -17,7 +17,7 @@ from headwater.core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-NOBODY = ProducerIdAndEpoch(-1, -1)
+NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
 WITHOUT_TWO_PHASE_COMMIT = 5  # of InitProducerId
 FOR_CLIENTS = 3  # of AddPartitionsToTxn; from version 4 on it is spoken between brokers
 WITHOUT_NEW_EPOCH = 4  # of EndTxn and TxnOffsetCommit: transaction.version 1
@@ -40,7 +40,7 @@ class CoordinatorClient:
         self.renews_epochs = renews_epochs
 
     async def identify(
-        self, held: ProducerIdAndEpoch = NOBODY, *, for_ms: int | None = None
+        self, held: ProducerIdAndEpoch = NO_PRODUCER, *, for_ms: int | None = None
     ) -> ProducerIdAndEpoch:
         """Gets an id and epoch, and fences the former writer of the name, aborting its open
         transaction.

@@ -72,7 +72,7 @@ REFUSALS: tuple[tuple[str, Refusal], ...] = (
 )
 """Phrases of drivers and servers in lower case, and what they mean; the first one found counts."""
 ELSE = "start it, or correct {url}"
-NOBODY = "the database cannot be reached"
+UNREACHABLE = "the database cannot be reached"
 NOT_US = "the database refuses the connection"
 
 
@@ -95,7 +95,7 @@ def connection_error(
     if found is None:
         kind = type(getattr(error, "orig", None) or error).__name__
         found = Refusal(kind, ELSE, passes=True)
-    problem, told = (NOBODY, unavailable) if found.passes else (NOT_US, rejected)
+    problem, told = (UNREACHABLE, unavailable) if found.passes else (NOT_US, rejected)
     hint = found.hint.format(url=f"`url` of the {part}")
     return told(problem, hint=hint, **place_of(engine.url), reason=found.reason)
 

@@ -28,7 +28,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.state_log import StateLog
 from headwater.core_log.protocol.error_codes import ErrorCode
 
-NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TransactionLimits:
 
 class ProducerAnswer(NamedTuple):
     error: ErrorCode
-    producer: ProducerIdentity = NOBODY
+    producer: ProducerIdentity = NO_PRODUCER
 
 
 class TransactionCoordinator:
@@ -170,7 +170,7 @@ class TransactionCoordinator:
             )
             error = await _unless_failing(work)
         is_done = error is ErrorCode.NONE
-        return ProducerAnswer(error, found.current.identity if is_done else NOBODY)
+        return ProducerAnswer(error, found.current.identity if is_done else NO_PRODUCER)
 
     async def add_partitions(
         self,
@@ -255,7 +255,7 @@ class TransactionCoordinator:
             )
             error = await _unless_failing(work)
         is_done = error is ErrorCode.NONE
-        return ProducerAnswer(error, found.identity_after if is_done else NOBODY)
+        return ProducerAnswer(error, found.identity_after if is_done else NO_PRODUCER)
 
     async def tick(self, now_ms: int) -> None:
         """Finishes delayed decisions, aborts expired transactions, and stores idle changes."""

@@ -14,9 +14,9 @@ from pymysql.constants import COMMAND
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.core_log.foundation.database_errors import (
-    NOBODY,
     NOT_US,
     SERVER_HINT,
+    UNREACHABLE,
     is_disk_full,
 )
 from headwater.core_log.foundation.errors import (
@@ -248,7 +248,7 @@ def refused_error(error: pymysql.MySQLError, facts: dict[str, Any]) -> Headwater
     if code == NO_TLS:
         hint = "correct `tls` of the source, or the certificates of the server"
         return SourceRejected(NOT_US, hint=hint, reason="no TLS that both accept", **facts)
-    return SourceUnavailable(NOBODY, code=code, **facts)
+    return SourceUnavailable(UNREACHABLE, code=code, **facts)
 
 
 async def finish(working: Coroutine[Any, Any, T]) -> T:

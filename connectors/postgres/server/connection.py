@@ -11,10 +11,10 @@ from psycopg import conninfo
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.core_log.foundation.database_errors import (
     ELSE,
-    NOBODY,
     NOT_US,
     PORTS,
     SERVER_HINT,
+    UNREACHABLE,
     Refusal,
     is_disk_full,
     refusal_of,
@@ -214,4 +214,4 @@ def _refused_error(error: psycopg.Error, parameters: dict[str, Any]) -> Headwate
     known = refusal_of(error) or Refusal(type(error).__name__, ELSE, passes=True)
     reason = fatal[1] if fatal else known.reason
     hint = known.hint.format(url="`url` of the source")
-    return SourceUnavailable(NOBODY, hint=hint, **facts, reason=reason)
+    return SourceUnavailable(UNREACHABLE, hint=hint, **facts, reason=reason)

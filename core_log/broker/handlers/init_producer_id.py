@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.errors import HeadwaterError
-from headwater.core_log.groups.transaction_coordinator import NOBODY, ProducerAnswer
+from headwater.core_log.groups.transaction_coordinator import NO_PRODUCER, ProducerAnswer
 from headwater.core_log.groups.transactions import ProducerIdentity
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.init_producer_id import (
@@ -50,7 +50,7 @@ async def init(broker: "Broker", request: InitProducerIdRequest) -> ProducerAnsw
         return await broker.transactions.init_producer_id(
             request.transactional_id,
             timeout_ms=request.transaction_timeout_ms,
-            expected=None if named == NOBODY else named,
+            expected=None if named == NO_PRODUCER else named,
         )
     except HeadwaterError:
         return ProducerAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headwater.core_log.foundation.errors import StorageFailed
-from headwater.core_log.groups.transaction_coordinator import NOBODY
+from headwater.core_log.groups.transaction_coordinator import NO_PRODUCER
 from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.recorded_coordinator import LIMITS, T0, T1, TIMEOUT_MS, Broker
@@ -77,7 +77,7 @@ async def test_requests_beside_one_that_decides_are_told_to_wait(broker: Broker)
     broker.log.is_free.set()
 
     assert (twice, added) == (ErrorCode.CONCURRENT_TRANSACTIONS,) * 2
-    assert begun == (ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+    assert begun == (ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER)
     assert not was_early
     assert (await ending)[0] is ErrorCode.NONE
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.core_log.groups.transaction_coordinator import NOBODY
+from headwater.core_log.groups.transaction_coordinator import NO_PRODUCER
 from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity, TransactionState
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.recorded_coordinator import LIMITS, T0, T1, TIMEOUT_MS, Broker
@@ -64,9 +64,9 @@ async def test_an_id_nobody_uses_is_forgotten(broker: Broker) -> None:
     await broker.later(LIMITS.save_after_ms)
 
     await broker.later(LIMITS.unused_ms_max)
-    late = await broker.coordinator.add_partitions("id", NOBODY, [T0])
+    late = await broker.coordinator.add_partitions("id", NO_PRODUCER, [T0])
     await broker.start()
-    after = await broker.coordinator.add_partitions("id", NOBODY, [T0])
+    after = await broker.coordinator.add_partitions("id", NO_PRODUCER, [T0])
 
     assert (late, after) == (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 2
 
@@ -106,7 +106,7 @@ async def test_an_invalid_request_for_a_producer_id_is_refused(
 ) -> None:
     answer = await broker.coordinator.init_producer_id(name, timeout_ms=timeout_ms)
 
-    assert answer == (error, NOBODY)
+    assert answer == (error, NO_PRODUCER)
 
 
 async def test_a_fenced_producer_hears_it_as_partitions_say_it(broker: Broker) -> None:
@@ -136,7 +136,7 @@ async def test_an_id_of_another_broker_is_not_served(broker: Broker) -> None:
 
     assert (await broker.end(producer))[0] is ErrorCode.NOT_COORDINATOR
     answer = await broker.coordinator.init_producer_id("id", timeout_ms=TIMEOUT_MS)
-    assert answer == (ErrorCode.NOT_COORDINATOR, NOBODY)
+    assert answer == (ErrorCode.NOT_COORDINATOR, NO_PRODUCER)
 
 
 async def test_ids_are_not_served_before_they_are_recovered(broker: Broker) -> None:

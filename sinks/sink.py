@@ -304,6 +304,7 @@ class TableDroppable(Protocol):
         ...
 
 
+@runtime_checkable
 class Versioned(Protocol):
     """A sink whose target keeps versions of its tables."""
 
@@ -320,6 +321,7 @@ class MaintenanceFailed(SinkRejected):
         self.done, self.failures = done, failures
 
 
+@runtime_checkable
 class Maintainable(Protocol):
     """A sink whose tables need regular maintenance, for `headwater maintain`."""
 

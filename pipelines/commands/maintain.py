@@ -56,7 +56,7 @@ async def _maintain(
 ) -> tuple[list[str], dict[str, str]]:
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.loops.assembly import make_sink
-    from headwater.sinks.sink import MaintenanceFailed
+    from headwater.sinks.sink import Maintainable, MaintenanceFailed
 
     parts = [part for part in loaded.sinks if name in (None, part.name)]
     result: list[str] = []
@@ -65,7 +65,7 @@ async def _maintain(
     for part in parts:
         sink = make_sink(loaded, part, clock=SystemClock())
         try:
-            if hasattr(sink, "maintain"):
+            if isinstance(sink, Maintainable):
                 is_able = True
                 result += await sink.maintain([table] if table else [])
         except MaintenanceFailed as error:

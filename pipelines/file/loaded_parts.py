@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.config.debezium import translate
 from headwater.config.document import MappingNode, ScalarNode, YamlNode, plain, references_in
@@ -23,6 +23,9 @@ from headwater.pipelines.file.spec import SinkTask, SourceTask
 from headwater.pipelines.reports import VERIFY
 from headwater.sinks import SETTINGS as SINK_SETTINGS
 from headwater.sinks import SINKS
+
+if TYPE_CHECKING:
+    from headwater.core_log.model.table_schema import TableId
 
 SOURCE = "source"
 """The name of the task that reads the source."""
@@ -50,6 +53,10 @@ class LoadedPart:
     def task_setting(self, name: str) -> Any:
         """Returns a field of `task`, from the component's settings if they declare it."""
         return getattr(self.settings if hasattr(self.settings, name) else self.task, name)
+
+    def table_settings(self, table: "TableId") -> Any:
+        """Returns how the sink keeps one table; None if its tables have no settings."""
+        return self.settings.of(str(table)) if hasattr(self.settings, "of") else None
 
 
 def component_of(kind: str, *, is_source: bool) -> type[Any]:

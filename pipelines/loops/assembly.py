@@ -336,10 +336,8 @@ def keeps_rows(part: LoadedPart, target: TableSchema) -> bool:
     It can if it keeps rows, but not every version of them. Without a key the log keeps every
     change.
     """
-    settings = part.settings
-    if not (target.key and hasattr(settings, "of")):
-        return False
-    return settings.of(str(target.table)).mode in ("mirror", "soft_delete")
+    chosen = part.table_settings(target.table)
+    return bool(target.key and chosen and chosen.mode in ("mirror", "soft_delete"))
 
 
 def split_reader_of(

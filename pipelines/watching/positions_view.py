@@ -53,12 +53,11 @@ async def versions_meant(
     be told, why."""
     found: dict[str, Any] = {}
     for name, sink in sinks.items():
-        if not hasattr(sink, "versions"):
+        if not isinstance(sink, Versioned):
             continue
-        versioned: Versioned = sink
         tables: dict[str, list[dict[str, Any]]] = {}
         for subject in await subjects_of(loaded, log):
-            if reported := await _versions_of(versioned, subject.target, log, loaded.name):
+            if reported := await _versions_of(sink, subject.target, log, loaded.name):
                 tables[str(subject.target)] = reported
         found[name] = tables
     return found

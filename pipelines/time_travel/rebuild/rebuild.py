@@ -385,7 +385,7 @@ async def _wait_settled(
 def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
     """Returns the copy's recipe. A past table's schema is unknown before it is read."""
     newest = None if wanted.as_of is not None else rebuilding.subject.schema
-    loaded, settings = rebuilding.loaded, rebuilding.part.settings
+    loaded = rebuilding.loaded
     tables = [stored.schema.table for stored in rebuilding.sources]
     rules = [
         rule.model_dump_json()
@@ -394,7 +394,7 @@ def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
     ]
     routes = [rule.model_dump_json() for rule in loaded.spec.route]
     functions = [rule.python.partition(":")[0] for rule in loaded.spec.transform if rule.python]
-    kept = settings.of(str(rebuilding.target)) if hasattr(settings, "of") else settings
+    kept = rebuilding.part.table_settings(rebuilding.target) or rebuilding.part.settings
     decides = [
         *rules,
         *routes,

@@ -184,10 +184,8 @@ def _truncate(schema: TableSchema, left: Mapping[TopicPartition, int]) -> TableC
 
 def keeps_deleted(part: LoadedPart, table: TableId) -> bool:
     """Returns whether the target keeps rows that the source has deleted."""
-    if not hasattr(part.settings, "of"):
-        return False
-    chosen = part.settings.of(str(table))
-    return bool(chosen.mode == "soft_delete" or chosen.deletes == "ignore")
+    chosen = part.table_settings(table)
+    return bool(chosen and (chosen.mode == "soft_delete" or chosen.deletes == "ignore"))
 
 
 async def fill_former(

@@ -194,6 +194,5 @@ class Verifier:
 def _keeps_every_change(part: LoadedPart, subject: ComparedTable) -> bool:
     """Returns whether the target stores each change by its place in the log, so that a row cannot
     be repaired."""
-    if not hasattr(part.settings, "of"):
-        return False
-    return bool(part.settings.of(str(subject.target)).mode == "append")
+    chosen = part.table_settings(subject.target)
+    return bool(chosen and chosen.mode == "append")

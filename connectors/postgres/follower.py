@@ -108,14 +108,16 @@ class StreamFollower:
                 coming = asyncio.ensure_future(anext(wal_batches))
                 async with AsyncExitStack() as waiting:
                     waiting.push_async_callback(let_go, coming)
+                    # The stream may have just reached the position that rows wait for.
+                    while self._backfill.has_work and (batch := await self._batch_beside_stream()):
+                        yield batch
                     while not (coming.done() or self.is_over):
                         await self._something(coming, beating)
                         while (batch := await self._batch_beside_stream()) is not None:
                             yield batch
                     if not coming.done():
                         break
-                    if coming.exception() is not None and self._heart.gives_slot_up:
-                        await beating
+                    await self._check_slot_kept(coming, beating)
                 wal_batch = coming.result()
                 self._reached = max(self._reached, wal_batch.position or 0)
                 async with aclosing(self._translator.map_batch(wal_batch)) as parts:
@@ -126,6 +128,13 @@ class StreamFollower:
                     yield batch
             if self._has_position_to_tell:
                 yield ChangeBatch((), self._position())
+
+    async def _check_slot_kept(
+        self, coming: "asyncio.Future[WalBatch]", beating: "asyncio.Future[None]"
+    ) -> None:
+        """Raises the reason for which the heartbeat has given the slot up, if the stream ended."""
+        if coming.exception() is not None and self._heart.gives_slot_up:
+            await beating
 
     async def _something(
         self, coming: "asyncio.Future[WalBatch]", beating: "asyncio.Future[None]"

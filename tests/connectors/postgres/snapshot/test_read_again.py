@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from headwater.connectors.postgres.follower import StreamFollower
 from headwater.connectors.source import Control
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
@@ -62,8 +65,18 @@ async def test_a_table_without_a_key_is_read_with_the_columns_it_has_now(guest: 
     assert not differing(folded, guest, "audit")
 
 
-async def test_an_emptied_table_without_rows_stays_empty(guest: Guest) -> None:
+async def test_an_emptied_table_stays_empty_and_is_read_as_soon_as_the_stream_is_there(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its changes of before it was read again are still to come by the stream."""
+    are_due, wait = list[bool](), StreamFollower._something
+
+    async def note_and_wait(self: StreamFollower, *events: Any) -> None:
+        awaits = self._backfill.awaits
+        are_due.append(awaits is not None and awaits <= self._reached)
+        await wait(self, *events)
+
+    monkeypatch.setattr(StreamFollower, "_something", note_and_wait)
     guest.execute(*ORDERS, "CREATE TABLE other (id int PRIMARY KEY)")
     guest.publish("orders", "other")
     folded = Folded()
@@ -80,3 +93,4 @@ async def test_an_emptied_table_without_rows_stays_empty(guest: Guest) -> None:
     await until_equal(folded, guest, **again)
 
     assert folded.rows("orders") == in_table(guest, "orders") == []
+    assert are_due and not any(are_due), "it waited though rows could be read"

@@ -28,9 +28,16 @@ SPIN_S = 0.000_15
 """Sleeps end up to this early, because the scheduler wakes us late."""
 
 
-def create_topics(address: str, names: list[str], partitions: int, config: dict[str, str]) -> None:
+def create_topics(
+    address: str,
+    names: list[str],
+    partitions: int,
+    config: dict[str, str],
+    *,
+    replicas: int = 1,
+) -> None:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 4})
-    wanted = [NewTopic(name, partitions, 1, config=config) for name in names]
+    wanted = [NewTopic(name, partitions, replicas, config=config) for name in names]
     for future in admin.create_topics(wanted, operation_timeout=60).values():
         future.result(60)
     for name in names:

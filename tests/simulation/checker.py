@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from threading import Lock
 
 from headwater.core_log.model.log import Isolation, TopicPartition
 
@@ -70,6 +71,27 @@ class Marks:
     stable: int
 
 
+@dataclass(frozen=True)
+class GroupStart:
+    """A member of a group was given a partition, and begins to read it at `offset`."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+    at: int
+
+
+@dataclass(frozen=True)
+class GroupCommit:
+    """The cluster has taken a group's offset."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+    asked_at: int
+    told_at: int
+
+
 @dataclass
 class Observed:
     """The whole history, in the order in which clients learnt it."""
@@ -86,13 +108,19 @@ class Observed:
     """Topics in which an older value of a key may be gone; a key is the value up to its `=`."""
     stuck: list[str] = field(default_factory=list)
     """Everything that did not go on although nothing failed any more."""
+    group_starts: list[GroupStart] = field(default_factory=list)
+    group_commits: list[GroupCommit] = field(default_factory=list)
+    group_final: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """The offset of each group in each partition that it reads, asked for when all was over."""
 
     _place: int = 0
+    _one_at_a_time: Lock = field(default_factory=Lock, repr=False)
 
     def place(self) -> int:
         """The place in the history of what happens now; no two things have the same."""
-        self._place += 1
-        return self._place
+        with self._one_at_a_time:  # some clients have threads of their own
+            self._place += 1
+            return self._place
 
 
 def problems_of(seen: Observed) -> list[str]:
@@ -112,6 +140,8 @@ def problems_of(seen: Observed) -> list[str]:
         *_unfenced(seen),
         *_badly_relayed(seen),
         *_circular(seen),
+        *_group_offsets_gone_back(seen),
+        *_unread_by_groups(seen),
     ]
 
 
@@ -298,3 +328,55 @@ def _circular(seen: Observed) -> Iterable[str]:
         if is_in_circle(at):
             yield f"circle: {each.values} was made from itself"
             return
+
+
+def _group_offsets_gone_back(seen: Observed) -> Iterable[str]:
+    """A group's offset never goes back: what was committed before somebody asks, he finds."""
+    for at, commits in _commits_of_groups(seen).items():
+        group, partition = at
+        taken = _HighestBefore([(each.told_at, each.offset) for each in commits])
+        name = f"{group} in {partition}"
+        for each in commits:
+            if each.offset < (before := taken.by(each.asked_at)):
+                yield f"group offset goes back: {name} from {before} to {each.offset}"
+        for start in seen.group_starts:
+            is_here = (start.group, start.partition) == at
+            if is_here and start.offset < (before := taken.by(start.at)):
+                yield f"group reads again: {name} begins at {start.offset}, behind {before}"
+        if (last := seen.group_final.get(at, -1)) < (before := taken.by(seen.place())):
+            yield f"group offset is lost: {name} is {last}, {before} was taken"
+
+
+def _commits_of_groups(
+    seen: Observed,
+) -> Mapping[tuple[str, TopicPartition], list[GroupCommit]]:
+    found: dict[tuple[str, TopicPartition], list[GroupCommit]] = defaultdict(list)
+    for each in seen.group_commits:
+        found[each.group, each.partition].append(each)
+    return found
+
+
+class _HighestBefore:
+    """The highest offset that was known at a place in the history."""
+
+    def __init__(self, told: Iterable[tuple[int, int]]) -> None:
+        self._places, self._highest = list[int](), list[int]()
+        for place, offset in sorted(told):
+            self._places.append(place)
+            self._highest.append(max(offset, self._highest[-1] if self._highest else -1))
+
+    def by(self, place: int) -> int:
+        index = bisect_left(self._places, place)
+        return self._highest[index - 1] if index else -1
+
+
+def _unread_by_groups(seen: Observed) -> Iterable[str]:
+    """Below a group's offset everything has been given to one of its members."""
+    given: dict[tuple[str, TopicPartition], set[int]] = defaultdict(set)
+    for poll in seen.polls:
+        group = poll.reader.partition("/")[0]
+        given[group, poll.partition].update(offset for offset, _ in poll.records)
+    for (group, partition), reached in seen.group_final.items():
+        for offset, value in seen.final.get(partition, ()):
+            if offset < reached and offset not in given[group, partition]:
+                yield f"unread: {group} passed over {value} at {partition}, offset {offset}"

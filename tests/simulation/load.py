@@ -1,12 +1,13 @@
 """Clients of a simulated log (writers, a relay, readers), which remember what they were told."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.client.writer import KafkaWriter
+from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.log import FetchLimit, Isolation, Log, Offsets, TopicPartition
 from headwater.core_log.records.batch_header import Batch
@@ -18,7 +19,6 @@ from headwater.core_log.records.record_codec import (
 )
 from tests.simulation.checker import Marks, Observed, Opened, Outcome, Poll, Sent, Value
 from tests.simulation.network import Network
-from tests.simulation.virtual_time import LoopClock
 
 ABORT_SHARE, REOPEN_SHARE, PAUSE_S, KEYS = 0.15, 0.05, 0.05, 8
 POLL = FetchLimit(bytes_max=1 << 16, wait_ms_max=100)
@@ -28,10 +28,9 @@ class AbortedOnPurpose(Exception):
     """A writer that changes its mind."""
 
 
-def client_settings(address: tuple[str, int]) -> KafkaSettings:
-    host, port = address
+def client_settings(*addresses: tuple[str, int]) -> KafkaSettings:
     return KafkaSettings(
-        bootstrap=[f"{host}:{port}"],
+        bootstrap=[f"{host}:{port}" for host, port in addresses],
         connect_wait_ms_max=500,
         request_wait_ms_max=2_000,
         retry_for_ms=20_000,
@@ -65,29 +64,33 @@ def records_in(data: memoryview, *, from_offset: int) -> list[tuple[int, Value]]
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """A client's name, which the network knows, its way to the log, and its notes."""
+    """A client's name, its way to the log, and its notes."""
 
     name: str
-    address: tuple[str, int]
-    network: Network
+    open_log: Callable[[Random], Log]
+    clock: Clock
     random: Random
     seen: Observed
+
+
+def simulated_log(
+    name: str, network: Network, *addresses: tuple[str, int]
+) -> Callable[[Random], KafkaLog]:
+    """Opens logs for a client of that name."""
+    settings = client_settings(*addresses)
+    return lambda random: KafkaLog(settings, dial=network.dialer(name), random=random)
 
 
 class Client:
     """A client of the log."""
 
     def __init__(self, wiring: Wiring) -> None:
-        name, address, network = wiring.name, wiring.address, wiring.network
-        self.name, self.seen, self._random = name, wiring.seen, wiring.random
+        self.name, self.seen, self._random = wiring.name, wiring.seen, wiring.random
+        self._clock = wiring.clock
         self.is_over = False
         self.done_count = 0
         """Steps that have succeeded."""
-        self.log: Log = KafkaLog(
-            client_settings(address),
-            dial=network.dialer(name),
-            random=Random(wiring.random.random()),
-        )
+        self.log: Log = wiring.open_log(Random(wiring.random.random()))
 
     async def work(self) -> None:
         while not self.is_over:
@@ -103,9 +106,6 @@ class Client:
 
     async def on_failure(self) -> None:
         """A failed step is followed by the next."""
-
-    def _now_ms(self) -> int:
-        return LoopClock(asyncio.get_running_loop()).now_ms()
 
 
 class WriterClient(Client):
@@ -162,7 +162,7 @@ class WriterClient(Client):
                 for at in chosen:
                     values = [self._next_value() for _ in range(self._random.randint(1, 3))]
                     sent.values += [(at, value) for value in values]
-                    offset = await transaction.append(at, batch_of(values, self._now_ms()))
+                    offset = await transaction.append(at, batch_of(values, self._clock.now_ms()))
                     sent.offsets |= {value: offset + n for n, value in enumerate(values)}
                 if is_aborted:
                     raise AbortedOnPurpose
@@ -193,7 +193,7 @@ class AppendingClient(Client):
         at, value = self._random.choice(self._partitions), f"{self.name}/{self._number}"
         sent = Sent(self.name, 0, [(at, value)], is_exact=False)
         self.seen.sent.append(sent)
-        await self.log.append(at, batch_of([value], self._now_ms()))
+        await self.log.append(at, batch_of([value], self._clock.now_ms()))
         sent.outcome = Outcome.COMMITTED
 
 
@@ -248,7 +248,7 @@ class RelayClient(Client):
         try:
             async with writer.transaction() as transaction:
                 if made:
-                    await transaction.append(at, batch_of(made, self._now_ms()))
+                    await transaction.append(at, batch_of(made, self._clock.now_ms()))
                 await transaction.commit_offsets(self.name, reached)
                 sent.commit_at, is_asked = self.seen.place(), True
             sent.outcome = Outcome.COMMITTED

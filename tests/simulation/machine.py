@@ -38,7 +38,8 @@ class Machine:
     ) -> None:
         self._network, self._clock, self._random = network, clock, random
         self._settings, self._node_id = settings, node_id
-        self.address = (f"node-{node_id}", 9092)
+        self.name = f"node-{node_id}"
+        self.address = (self.name, 9092)
         self._disk = MemoryFiles()
         self.files = FaultyFiles(self._disk)
         self.process: Process | None = None

@@ -4,7 +4,7 @@ order."""
 import asyncio
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextvars import Context
 from random import Random
 
@@ -26,7 +26,7 @@ class Network:
         self._listening: dict[tuple[str, int], tuple[BrokerServer, Process]] = {}
         self.connections: list[Connection] = []
         self.cut: set[tuple[str, str]] = set()
-        """Pairs of client and direction, `requests` or `answers`, in which nothing passes."""
+        """Pairs of sender and receiver, by their names, between which nothing passes."""
 
     def listen(self, address: tuple[str, int], server: BrokerServer, process: Process) -> None:
         self._listening[address] = (server, process)
@@ -42,7 +42,7 @@ class Network:
     def dialer(self, client: str) -> Callable[[str, int], "asyncio.Future[Connection]"]:
         async def dial(host: str, port: int) -> Connection:
             await asyncio.sleep(self.delay_s())
-            if (client, "requests") in self.cut or (client, "answers") in self.cut:
+            if (client, host) in self.cut or (host, client) in self.cut:
                 await asyncio.sleep(3_600)
             found = self._listening.get((host, port))
             if found is None:
@@ -54,9 +54,9 @@ class Network:
         return dial  # type: ignore[return-value]
 
     @property
-    def clients(self) -> list[str]:
-        """The names of those that are connected."""
-        return sorted({each.client for each in self.connections})
+    def links(self) -> list[tuple[str, str]]:
+        """Pairs of a client and the machine that it is connected to."""
+        return sorted({(each.client, each.address[0]) for each in self.connections})
 
     def forget(self, client: str) -> None:
         """The kernel closes the connections of a client that is gone."""
@@ -69,13 +69,16 @@ class Network:
             return self._random.uniform(0, SLOW_S)
         return self._random.uniform(*DELAY_S)
 
-    def cut_off(self, client: str, *directions: str) -> None:
-        self.cut |= {(client, each) for each in directions}
+    def cut_off(self, ways: Set[tuple[str, str]]) -> None:
+        self.cut |= ways
 
-    def heal(self) -> None:
-        self.cut.clear()
+    def restore(self, ways: Set[tuple[str, str]]) -> None:
+        self.cut -= ways
         for each in list(self.connections):
             each.on_healed()
+
+    def heal(self) -> None:
+        self.restore(set(self.cut))
 
     def reset(self, random: Random) -> None:
         """Loses some connections, with what is under way on them."""
@@ -87,8 +90,8 @@ class Network:
 class _Direction:
     """One direction of a connection: hands over in order what it is given, later."""
 
-    def __init__(self, network: Network, client: str, name: str) -> None:
-        self._network, self._way = network, (client, name)
+    def __init__(self, network: Network, sender: str, receiver: str) -> None:
+        self._network, self._way = network, (sender, receiver)
         self._queue: deque[Callable[[], None]] = deque()
         self._due_s = 0.0
 
@@ -122,8 +125,8 @@ class Connection:
         process: Process,
     ) -> None:
         self._network, self.client, self.address = network, client, address
-        self._requests = _Direction(network, client, "requests")
-        self._answers = _Direction(network, client, "answers")
+        self._requests = _Direction(network, client, address[0])
+        self._answers = _Direction(network, address[0], client)
         self._context = process.context()
         self._channel = self._context.run(InProcessChannel, server, address)
         self._asked: deque[Future[memoryview]] = deque()

@@ -3,6 +3,7 @@ nothing, and works again once nothing fails any more."""
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -51,7 +52,7 @@ def test_no_history_breaks_a_promise(seed: int) -> None:
     assert not history.problems, "\n".join([*history.faults, *history.problems[:20]])
 
 
-def is_found(problem: str, *faults: Fault, **broker: str) -> bool:
+def is_found(problem: str, *faults: Fault, **broker: Any) -> bool:
     """Whether some history of a world that knows only these faults has a problem that begins so."""
     return any(
         each.startswith(problem)

@@ -1,19 +1,29 @@
 """The checker finds every kind of fault that is planted into a history without one."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 
 import pytest
 
 from headwater.core_log.model.log import Isolation, TopicPartition
-from tests.simulation.checker import Marks, Observed, Opened, Outcome, Poll, Sent, problems_of
+from tests.simulation.checker import (
+    GroupCommit,
+    GroupStart,
+    Marks,
+    Observed,
+    Opened,
+    Outcome,
+    Poll,
+    Sent,
+    problems_of,
+)
 
 A, B, COPY = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("copies", 0)
 
 
 def sound() -> Observed:
-    """Two transactions, one of which is aborted, an append, a relay, and two readers."""
+    """Three transactions, one of which is aborted, an append, a relay, two readers, and a group
+    whose partition changes hands."""
     seen = Observed(relayed={"relay": ("a", "copies")})
     first = Sent("w", 1, [(A, "w/1"), (B, "w/2")], {"w/1": 0, "w/2": 0}, outcome=Outcome.COMMITTED)
     given_up = Sent("w", 1, [(A, "w/3")], {"w/3": 2}, outcome=Outcome.ABORTED)
@@ -48,6 +58,14 @@ def sound() -> Observed:
         Poll("c", committed, B, 0, [(0, "w/2"), (2, "w/4"), (3, "w/5")], 5),
     ]
     seen.marks = [Marks("c", A, 2), Marks("c", A, 5)]
+    seen.polls += [
+        Poll("g/m1/1", committed, A, 0, [(0, "w/1")], 1),
+        Poll("g/m2/1", committed, A, 1, [(4, "p/1")], 5),
+    ]
+    for start, end in ((0, 1), (1, 5)):
+        seen.group_starts.append(GroupStart("g", A, start, seen.place()))
+        seen.group_commits.append(GroupCommit("g", A, end, seen.place(), seen.place()))
+    seen.group_final = {("g", A): 5}
     return seen
 
 
@@ -136,6 +154,22 @@ def close_a_circle(seen: Observed) -> None:
     seen.sent[0].reads = ["relay:w/1"]
 
 
+def take_back_an_offset(seen: Observed) -> None:
+    seen.group_commits.append(GroupCommit("g", A, 4, seen.place(), seen.place()))
+
+
+def lose_an_offset(seen: Observed) -> None:
+    seen.group_final["g", A] = 1
+
+
+def begin_anew(seen: Observed) -> None:
+    seen.group_starts[1] = replace(seen.group_starts[1], offset=0)
+
+
+def pass_over(seen: Observed) -> None:
+    seen.polls.pop()
+
+
 def hang(seen: Observed) -> None:
     seen.stuck = ["open transaction in a-0"]
 
@@ -161,11 +195,15 @@ def hang(seen: Observed) -> None:
         (relay_twice, "badly relayed: w/1"),
         (relay_never, "badly relayed: p/1"),
         (close_a_circle, "circle: "),
+        (take_back_an_offset, "group offset goes back: g in "),
+        (lose_an_offset, "group offset is lost: g in "),
+        (begin_anew, "group reads again: g in "),
+        (pass_over, "unread: g passed over p/1"),
         (hang, "stuck: open transaction"),
     ],
 )
 def test_a_planted_fault_is_found(plant: Callable[[Observed], None], problem: str) -> None:
-    seen = deepcopy(sound())
+    seen = sound()
     plant(seen)
 
     found = problems_of(seen)

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import TopicSettings
-from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.model.log import Isolation, TopicPartition
 from tests.simulation.checker import Observed, problems_of
+from tests.simulation.last_look import drain_relay, read_everything, settle
 from tests.simulation.load import (
     AppendingClient,
     Client,
@@ -19,8 +20,7 @@ from tests.simulation.load import (
     RelayClient,
     Wiring,
     WriterClient,
-    client_settings,
-    records_in,
+    simulated_log,
 )
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network
@@ -45,6 +45,8 @@ ORDERS, COPIES, NEWEST = (
 BROKER: Mapping[str, Any] = {"internal_partitions": 2, "housekeeping_interval_ms": 500}
 FAULT_S = 1.0
 """Time between two faults, on average."""
+ALONE_AWAY_S_MAX, AWAY_S_MAX = 0.5, 5.0
+"""How long a broker is away; nobody else does the work of one alone."""
 SETTLED_S = 10.0
 """Once nothing fails any more, everybody succeeds again within this time."""
 
@@ -65,8 +67,20 @@ class Faults:
     """Everything that may go wrong with a machine and the connections to it. Each fault is over
     when its method returns, but that a broker which is down must be booted."""
 
-    def __init__(self, machine: Machine, network: Network, random: Random) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        network: Network,
+        random: Random,
+        *,
+        away_s_max: float = ALONE_AWAY_S_MAX,
+    ) -> None:
         self._machine, self._network, self._random = machine, network, random
+        self._away_s_max = away_s_max
+
+    @property
+    def name(self) -> str:
+        return self._machine.name
 
     async def kill(self) -> None:
         self._machine.kill()
@@ -82,7 +96,7 @@ class Faults:
             self._machine.boot()
 
     async def _boot_again(self) -> None:
-        await asyncio.sleep(self._random.uniform(0, 0.5))
+        await asyncio.sleep(self._random.uniform(0, self._away_s_max))
         self._machine.boot()
 
     async def stall(self) -> None:
@@ -98,14 +112,25 @@ class Faults:
 
     async def cut_link(self) -> None:
         """Nothing passes in one direction or both; the connection stays."""
-        clients = self._network.clients
-        if not clients:  # none has come back since the last fault
+        mine = self._machine.name
+        links = [each for each in self._network.links if mine in each]
+        if not links:  # nobody has come back since the last fault
             return
-        client = self._random.choice(clients)
-        directions = self._random.choice([("requests",), ("answers",), ("requests", "answers")])
-        self._network.cut_off(client, *directions)
+        one, other = self._random.choice(links)
+        there, back = (one, other), (other, one)
+        await self._cut_for_a_while(self._random.choice([{there}, {back}, {there, back}]))
+
+    async def isolate(self) -> None:
+        """The machine is cut off from its peers and clients, or hears or reaches nobody."""
+        mine = self._machine.name
+        names = {name for link in self._network.links for name in link if name != mine}
+        there, back = {(mine, each) for each in names}, {(each, mine) for each in names}
+        await self._cut_for_a_while(self._random.choice([there, back, there | back]))
+
+    async def _cut_for_a_while(self, ways: Set[tuple[str, str]]) -> None:
+        self._network.cut_off(ways)
         await asyncio.sleep(self._random.choice([0.1, 1.0, 4.0]))
-        self._network.heal()
+        self._network.restore(ways)
 
     async def fail_syncs(self) -> None:
         self._machine.fail_syncs()
@@ -136,17 +161,34 @@ Fault = Callable[[Faults], Any]
 
 
 class World:
-    """A machine, its network and its clients."""
+    """Machines with a broker each, their network and their clients."""
 
-    def __init__(self, seed: int, settings: Mapping[str, Any], faults: Sequence[Fault]) -> None:
+    def __init__(
+        self, seed: int, settings: Mapping[str, Any], faults: Sequence[Fault], nodes: int
+    ) -> None:
         self._possible = faults
         loop = asyncio.get_running_loop()
         self.random = Random(seed)
         self.network = Network(self._fork())
-        self.machine = Machine(
-            self.network, LoopClock(loop), self._fork(), settings={**BROKER, **settings}
-        )
-        self.faults = Faults(self.machine, self.network, self._fork())
+        self._clock = LoopClock(loop)
+        self.machines = [
+            Machine(
+                self.network,
+                self._clock,
+                self._fork(),
+                settings={**BROKER, **settings},
+                node_id=node_id,
+            )
+            for node_id in range(1, nodes + 1)
+        ]
+        self._addresses = [each.address for each in self.machines]
+        away_s_max = ALONE_AWAY_S_MAX if nodes == 1 else AWAY_S_MAX
+        self._idle = [
+            Faults(each, self.network, self._fork(), away_s_max=away_s_max)
+            for each in self.machines
+        ]
+        """Of the machines that nothing befalls just now."""
+        self._under_way = list[asyncio.Future[None]]()
         self.seen = Observed(compacted={each.topic for each in NEWEST})
         self.said: list[str] = []
         """The faults that there were, with their times."""
@@ -163,14 +205,16 @@ class World:
         ]
 
     def _wire(self, name: str) -> Wiring:
-        return Wiring(name, self.machine.address, self.network, self._fork(), self.seen)
+        open_log = simulated_log(name, self.network, *self._addresses)
+        return Wiring(name, open_log, self._clock, self._fork(), self.seen)
 
     def _fork(self) -> Random:
         return Random(self.random.random())
 
     async def live(self, virtual_s: float) -> None:
         """Works under faults for a time, and then without any until everybody has succeeded."""
-        self.machine.boot()
+        for machine in self.machines:
+            machine.boot()
         await self._create_topics()
         works = [asyncio.ensure_future(each.work()) for each in [*self.clients, *self.readers]]
         end_s = asyncio.get_running_loop().time() + virtual_s
@@ -178,21 +222,24 @@ class World:
             await asyncio.sleep(min(left_s, self.random.expovariate(1 / FAULT_S)))
             broken = [each for each in works if each.done()]
             assert not broken, [each.exception() for each in broken]
-            if self._possible:
-                await self._fail()
-        self.faults.heal()
-        await self._settle()
+            if self._possible and self._idle:
+                self._under_way.append(asyncio.ensure_future(self._fail()))
+        await asyncio.gather(*self._under_way)
+        for faults in self._idle:
+            faults.heal()
+        await settle(self.clients, self.seen, within_s=SETTLED_S)
         for each in [*self.clients, *self.readers]:
             each.is_over = True
         await asyncio.gather(*works)
         try:
-            await self._drain_relay()
+            relay = next(each for each in self.clients if isinstance(each, RelayClient))
+            await drain_relay(relay, self.seen)
             await self._read_everything()
         except HeadwaterError as error:
             self.seen.stuck.append(str(error))
         for each in [*self.clients, *self.readers]:
             await each.log.close()
-        await self.machine.stop()
+        await asyncio.gather(*(machine.stop() for machine in self.machines))
 
     async def _create_topics(self) -> None:
         log = self._new_log("creator")
@@ -200,58 +247,22 @@ class World:
         await log.close()
 
     def _new_log(self, name: str) -> KafkaLog:
-        return KafkaLog(
-            client_settings(self.machine.address),
-            dial=self.network.dialer(name),
-            random=self._fork(),
-        )
-
-    async def _fail(self) -> None:
-        fault = self.random.choice(self._possible)
-        self.said.append(f"{asyncio.get_running_loop().time():.3f} {fault.__name__}")
-        await fault(self.faults)
-
-    async def _settle(self) -> None:
-        """Liveness: every client does something within the time."""
-        before = {each.name: each.done_count for each in self.clients}
-        end_s = asyncio.get_running_loop().time() + SETTLED_S
-        while waiting := [each for each in self.clients if each.done_count <= before[each.name]]:
-            if asyncio.get_running_loop().time() > end_s:
-                self.seen.stuck += [each.name for each in waiting]
-                return
-            await asyncio.sleep(0.05)
-
-    async def _drain_relay(self) -> None:
-        """Lets the relay copy what is left, until it finds nothing more."""
-        relay = next(each for each in self.clients if isinstance(each, RelayClient))
-        while True:
-            before = len(self.seen.sent)
-            await relay.step()
-            if len(self.seen.sent) == before:
-                return
+        return simulated_log(name, self.network, *self._addresses)(self._fork())
 
     async def _read_everything(self) -> None:
-        log, limit = self._new_log("last"), FetchLimit(wait_ms_max=0)
+        log = self._new_log("last")
         everything = [*ORDERS, *COPIES, *NEWEST]
-        end_s = asyncio.get_running_loop().time() + SETTLED_S
-        while True:
-            bounds = await log.bounds(everything)
-            open_at = {str(at): each for at, each in bounds.items() if each.stable < each.end}
-            if not open_at:
-                break
-            if asyncio.get_running_loop().time() > end_s:
-                self.seen.stuck += [f"open transaction in {at}" for at in open_at]
-                break
-            await asyncio.sleep(0.1)
-        for at in everything:
-            offset, found = bounds[at].start, self.seen.final.setdefault(at, [])
-            while offset < bounds[at].stable:
-                for each in await log.fetch(
-                    {at: offset}, limit=limit, isolation=Isolation.COMMITTED
-                ):
-                    found += records_in(each.data, from_offset=offset)
-                    offset = each.next_offset
+        await read_everything(log, everything, self.seen, within_s=SETTLED_S)
         await log.close()
+
+    async def _fail(self) -> None:
+        faults = self.random.choice(self._idle)
+        self._idle.remove(faults)
+        fault = self.random.choice(self._possible)
+        now_s = asyncio.get_running_loop().time()
+        self.said.append(f"{now_s:.3f} {fault.__name__} {faults.name}")
+        await fault(faults)
+        self._idle.append(faults)
 
 
 FAULTS: Sequence[Fault] = [
@@ -272,17 +283,19 @@ def play(
     *,
     virtual_s: float = 20.0,
     faults: Sequence[Fault] = FAULTS,
+    nodes: int = 1,
     **settings: Any,
 ) -> History:
     """Plays one history; the same seed always leads to the same one."""
     random = Random(seed)
 
     async def work() -> History:
-        world = World(seed, settings, faults)
+        world = World(seed, settings, faults, nodes)
         await world.live(virtual_s)
         digest = hashlib.sha256(repr(world.seen).encode())
-        for path, content in sorted(world.machine.content().items()):
-            digest.update(path.encode() + content)
+        for machine in world.machines:
+            for path, content in sorted(machine.content().items()):
+                digest.update(path.encode() + content)
         problems = problems_of(world.seen)
         return History(seed, problems, digest.hexdigest(), world.said, world.seen)
 

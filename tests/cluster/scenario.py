@@ -1,0 +1,190 @@
+"""Scenarios as text: a line is a step, and every cluster is played the same ones."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from headwater.core_log.model.log import TopicPartition
+from tests.cluster.links import Links
+from tests.cluster.nodes import COUNT, Nodes
+from tests.cluster.stored_logs import differences
+from tests.cluster.view import ClusterView
+from tests.cluster.workload import COPIES, ORDERS, PROGRESS_S_MAX, Workload
+from tests.simulation.checker import problems_of
+
+LOOK_S = 0.1
+TIMES = " times:"
+GROUP_KIND, TRANSACTION_KIND = 0, 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """`count` repetitions of `body`, or one line."""
+
+    line: str
+    body: Sequence["Step"] = ()
+    count: int = 1
+
+
+def parse(text: str) -> list[Step]:
+    """Lines that begin with `#` and empty ones are for readers; `N times:` repeats the indented
+    lines below it."""
+    lines = [each for each in text.splitlines() if each.strip() and not each.startswith("#")]
+    steps = list[Step]()
+    while lines:
+        line = lines.pop(0)
+        assert not line.startswith(" "), f"a step is indented without a reason: {line!r}"
+        if not line.endswith(TIMES):
+            steps.append(Step(line))
+            continue
+        body = []
+        while lines and lines[0].startswith("  "):
+            body.append(lines.pop(0)[2:])
+        steps.append(Step(line, parse("\n".join(body)), int(line.removesuffix(TIMES))))
+    return steps
+
+
+class Play:
+    """One scenario on one cluster."""
+
+    def __init__(self, nodes: Nodes, random: Random, say: Callable[[str], None] = print) -> None:
+        self._nodes, self._say = nodes, say
+        self._view = ClusterView(nodes.addresses)
+        self._workload = Workload(nodes.bootstrap, random)
+        self._it: Sequence[int] = []
+        """The nodes that the last step was about."""
+
+    async def play(self, steps: Iterable[Step]) -> Sequence[str]:
+        """Returns everything that contradicts the promises of a log."""
+        if self._nodes.links is not None:
+            self._links.connect({node: self._nodes.ports(node) for node in self._nodes.addresses})
+        for node in self._nodes.addresses:
+            self._nodes.start(node)
+        await self._led()
+        try:
+            await self._workload.begin()
+            await self._in_sync()
+            await self._all(steps)
+            self._nodes.heal()
+            if self._nodes.links is not None:
+                await self._links.heal()
+            await self._in_sync()
+            await self._workload.finish()
+            await self._in_sync()
+        except BaseException:
+            self._workload.abandon()
+            raise
+        self._nodes.stop_all()
+        data = {node: self._nodes.data(node) for node in self._nodes.addresses}
+        return [*problems_of(self._workload.seen), *differences(data, [*ORDERS, *COPIES])]
+
+    async def _all(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            if step.body:
+                for _ in range(step.count):
+                    await self._all(step.body)
+                continue
+            self._say(step.line)
+            self._nodes.check()
+            await self._one(step.line)
+
+    async def _one(self, line: str) -> None:
+        match line.split():
+            case ["work", count]:
+                await self._workload.work(int(count))
+            case ["in", "sync"]:
+                await self._in_sync()
+            case ["led"]:
+                await self._led()
+            case ["refused"]:
+                assert await self._workload.is_refused(), "a write was acknowledged"
+            case [("kill" | "stop" | "start" | "pause" | "resume" | "wipe") as verb, *whom]:
+                self._it = await self._find(" ".join(whom))
+                self._say(f"    node {' and '.join(map(str, self._it))}")
+                for node in self._it:
+                    await asyncio.to_thread(getattr(self._nodes, verb), node)
+            case [("isolate" | "deafen" | "mute" | "separate") as verb, *whom]:
+                await self._cut(verb, " ".join(whom))
+            case ["heal", "links"]:
+                await self._links.heal()
+            case _:
+                raise AssertionError(f"no such step: {line!r}")
+
+    async def _cut(self, verb: str, whom: str) -> None:
+        """Links stay connected, and carry nothing."""
+        self._it = await self._find(whom)
+        self._say(f"    node {' and '.join(map(str, self._it))}")
+        self._links.cut |= self._links.ways(
+            self._it,
+            to=verb != "mute",
+            back=verb != "deafen",
+            clients=verb != "separate",
+        )
+
+    @property
+    def _links(self) -> Links:
+        assert self._nodes.links is not None, "only nodes in namespaces have links"
+        return self._nodes.links
+
+    async def _find(self, whom: str) -> Sequence[int]:
+        """Asks again until somebody knows."""
+        end_s = asyncio.get_running_loop().time() + PROGRESS_S_MAX
+        while not (found := await self._found(whom)):
+            assert asyncio.get_running_loop().time() < end_s, f"nobody is the {whom}"
+            await asyncio.sleep(LOOK_S)
+        return found
+
+    async def _found(self, whom: str) -> Sequence[int]:
+        match whom.split():
+            case ["it" | "them"]:
+                return self._it
+            case ["all"]:
+                return list(self._nodes.addresses)
+            case ["others"]:
+                return [each for each in self._nodes.addresses if each not in self._it]
+            case ["node", number]:
+                return [int(number)]
+        return await self._told(whom)
+
+    async def _told(self, whom: str) -> Sequence[int]:
+        """By those nodes that can be asked."""
+        awake = self._nodes.awake
+        match whom.split():
+            case ["leader", "of", at]:
+                return await self._view.leader(partition_of(at), awake)
+            case ["follower", "of", at]:
+                return (await self._view.followers(partition_of(at), awake))[:1]
+            case ["followers", "of", at]:
+                return await self._view.followers(partition_of(at), awake)
+            case ["controller"]:
+                return await self._view.controller(awake)
+            case ["group", "coordinator", "of", name]:
+                return await self._view.coordinator(name, GROUP_KIND, awake)
+            case ["coordinator", "of", name]:
+                return await self._view.coordinator(name, TRANSACTION_KIND, awake)
+        raise AssertionError(f"nobody is called so: {whom!r}")
+
+    async def _in_sync(self) -> None:
+        await self._until_sound(COUNT)
+
+    async def _led(self) -> None:
+        await self._until_sound(1)
+
+    async def _until_sound(self, replicas: int) -> None:
+        end_s = asyncio.get_running_loop().time() + PROGRESS_S_MAX
+        while problems := await self._view.out_of_sync(self._nodes.awake, replicas):
+            self._nodes.check()
+            assert asyncio.get_running_loop().time() < end_s, problems
+            await asyncio.sleep(LOOK_S)
+
+
+def partition_of(text: str) -> TopicPartition:
+    topic, _, index = text.rpartition("-")
+    return TopicPartition(topic, int(index))
+
+
+def scenarios(kind: str) -> Sequence[Path]:
+    """Of processes, or of links."""
+    return sorted((Path(__file__).parent / "scenarios" / kind).glob("*.txt"))

@@ -1,0 +1,24 @@
+"""Scenario files say what they mean before any cluster plays them."""
+
+import pytest
+
+from tests.cluster.scenario import Step, parse, scenarios
+
+
+def test_lines_are_steps_and_indented_ones_are_repeated() -> None:
+    steps = parse("# why\nwork 5\n\n2 times:\n  kill node 1\n  start it\nin sync\n")
+
+    body = [Step("kill node 1"), Step("start it")]
+    assert steps == [Step("work 5"), Step("2 times:", body, 2), Step("in sync")]
+
+
+def test_an_indented_step_without_a_repetition_is_refused() -> None:
+    with pytest.raises(AssertionError, match="indented"):
+        parse("work 5\n  work 6\n")
+
+
+def test_every_scenario_file_says_why_and_can_be_read() -> None:
+    for path in [*scenarios("processes"), *scenarios("links")]:
+        text = path.read_text()
+        assert text.startswith("# ")
+        assert parse(text)

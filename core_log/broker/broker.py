@@ -97,11 +97,6 @@ class Broker:
         return known is not None and known.broker_epoch == broker_epoch
 
     @property
-    def has_short_cuts(self) -> bool:
-        """Whether a single broker has all the log, so that its disk alone decides (decision 7)."""
-        return len(self.image.brokers) <= 1
-
-    @property
     def groups(self) -> GroupCoordinator:
         assert self.coordination is not None, "requests are served once the broker is open"
         self.coordination.note_use()
@@ -112,6 +107,17 @@ class Broker:
         assert self.coordination is not None, "requests are served once the broker is open"
         self.coordination.note_use()
         return self.coordination.transactions
+
+    @property
+    def has_short_cuts(self) -> bool:
+        """Whether transactions take the short cuts of a log with one broker (decision 7)."""
+        coordination = self.coordination
+        return self.image.has_short_cuts if coordination is None else coordination.has_short_cuts
+
+    async def end_short_cuts(self) -> None:
+        """Called before a second broker is registered. Raises if that must wait."""
+        assert self.coordination is not None, "the broker is open"
+        await self.coordination.end_short_cuts()
 
     @property
     def partitions(self) -> Sequence[Partition]:

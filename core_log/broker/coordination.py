@@ -49,6 +49,9 @@ class PartitionStateLog:
         producer: ProducerStamp | None = None,
     ) -> int:
         assert records, "a batch without records would end the log for whoever reads it"
+        leader = self.partition.leader
+        if leader is None or not leader.has_enough_in_sync:
+            raise LogUnavailable("partition takes no records", topic=self.partition.topic)
         now_ms = self._clock.now_ms()
         plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
         if producer is None:
@@ -72,6 +75,9 @@ class PartitionStateLog:
     async def durable(self, end_offset: int) -> None:
         await self.partition.wait_committed(end_offset)
 
+    async def confirm_leadership(self) -> None:
+        """Returns at once: a broker alone is its only leader."""
+
     def read(self) -> Iterator[StoredBatch]:
         """Returns batches as stored; the caller handles markers and aborted batches."""
         log = self.partition.log
@@ -91,18 +97,31 @@ TICK_S = 0.05
 """Precision of the deadlines of groups and transactions."""
 REST_S = 2.0
 """Longest delay for a deadline that arises without a request, for example behind a slow disk."""
+TURN_S = 0.01
+"""The longest time for which reading a coordinator's partition holds up the loop."""
+LOAD_RETRY_S = 1.0
+STATE_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 class Coordination:
-    """The coordinators. It loads their state before anything is served, and gives them the time."""
+    """The coordinators. They have the partitions of the internal topics that this broker leads, and
+    the time from here.
+
+    A broker alone loads them before anything is served. In a cluster they move with the leaders:
+    `on_elected` begins to read a partition, `on_resigned` forgets it, and a read that is overtaken
+    by either is dropped.
+    """
 
     def __init__(self, broker: "Broker", random: Random) -> None:
         self._broker = broker
         self._is_loaded = False
+        self._has_ended_short_cuts = False
         self._ticker: asyncio.Task[None] | None = None
+        self._loads: dict[TopicPartition, asyncio.Task[None]] = {}
+        """Reads of partitions that are under way."""
         self._used = asyncio.Event()
         self.groups = GroupCoordinator(
-            partition_count=self._partition_count(OFFSETS_TOPIC),
+            partition_count=lambda: self._partition_count(OFFSETS_TOPIC),
             open_state_log=self._state_log(OFFSETS_TOPIC),
             clock=broker.clock,
             random=random,
@@ -110,13 +129,12 @@ class Coordination:
                 session_timeout_ms_min=broker.settings.group_session_timeout_ms_min,
                 initial_delay_ms=broker.settings.group_rebalance_delay_ms,
             ),
+            has_short_cuts=lambda: broker.has_short_cuts,
         )
         self.transactions = TransactionCoordinator(
-            partition_count=self._partition_count(TRANSACTIONS_TOPIC),
+            partition_count=lambda: self._partition_count(TRANSACTIONS_TOPIC),
             open_state_log=self._state_log(TRANSACTIONS_TOPIC),
-            partitions=LedTransactionPartitions(
-                broker.partition, broker.why_not_led, broker.clock, self._on_ended
-            ),
+            partitions=LedTransactionPartitions(broker, self._on_ended),
             allocate_producer_ids=broker.allocate_producer_ids,
             clock=broker.clock,
         )
@@ -139,19 +157,49 @@ class Coordination:
         if partition.topic == OFFSETS_TOPIC:
             self.groups.on_transaction_end(partition.index, producer_id, commit=commit)
 
+    @property
+    def has_short_cuts(self) -> bool:
+        """Whether this log never had a second broker, see `TransactionPartitions`."""
+        return self._broker.image.has_short_cuts and not self._has_ended_short_cuts
+
+    async def end_short_cuts(self) -> None:
+        """Called before a second broker is registered, which ends the short cuts for good. What a
+        crash could take until now is on disk when this returns. Raises if that is not possible
+        yet; then nothing has changed."""
+        if not self.has_short_cuts:
+            return
+        self._has_ended_short_cuts = True
+        try:
+            await self.transactions.end_short_cuts()
+            for partition in self._broker.partitions:
+                if partition.log.producers.first_unstable_offset() is not None:
+                    await partition.wait_committed(partition.log.end_offset)
+        except BaseException:
+            self._has_ended_short_cuts = False
+            raise
+
     async def load(self) -> None:
-        """Loads the state at the start: offsets first, because ending transactions adds offsets."""
+        """Loads the state at the start, and begins to give the coordinators the time."""
+        if self.has_short_cuts:
+            await self._load_all()
+        self._is_loaded = True
+        if not self.has_short_cuts:
+            for partition in self._broker.partitions:
+                self.on_elected(partition)
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _load_all(self) -> None:
+        """Loads everything, offsets first, because ending transactions adds offsets."""
         known = self._broker.image.topic(TRANSACTIONS_TOPIC)
         for index, record in known.partitions.items() if known else ():
             if record.leader == self._broker.node_id:
                 self.transactions.expect(index)
         behind = set[Partition]()
-        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        for topic in STATE_TOPICS:
             for partition in self._broker.partitions:
                 if partition.topic == topic and not self._try_to_read(partition):
                     behind.add(partition)
         left = await self._recover(was_clean=self._broker.store.was_clean)
-        self._is_loaded = True
         for partition in self._broker.partitions:
             at = TopicPartition(partition.topic, partition.index)
             if partition.is_recovering and partition not in behind and at not in left:
@@ -159,7 +207,6 @@ class Coordination:
                     partition.begin_epoch()
                 except HeadwaterError as error:
                     self._broker.note_failure(at, error)
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
 
     def _try_to_read(self, partition: Partition) -> bool:
         """A coordinator's damaged partition must not stop the others from being served."""
@@ -208,9 +255,59 @@ class Coordination:
         )
 
     def on_elected(self, partition: Partition) -> None:
-        """Called for a new internal topic: its partitions are empty."""
-        if self._is_loaded:
-            self._read(partition)
+        """Called when this broker leads a partition in a new epoch. Its groups or transactional ids
+        are refused until they are read."""
+        if partition.topic not in STATE_TOPICS or not self._is_loaded:
+            return
+        at = TopicPartition(partition.topic, partition.index)
+        self._drop_load(at)
+        if self.has_short_cuts or not partition.log.end_offset:
+            self._read(partition)  # it is new, and empty
+            return
+        self._coordinator_of(at.topic).begin_load(at.partition)
+        load = self._loads[at] = asyncio.ensure_future(self._load_in_turns(partition))
+        load.add_done_callback(lambda done: self._loads.get(at) is done and self._loads.pop(at))
+
+    def on_resigned(self, topic: str, index: int) -> None:
+        """Called when this broker leads a partition no longer: waiting clients get an error."""
+        if topic in STATE_TOPICS:
+            self._drop_load(TopicPartition(topic, index))
+            self._coordinator_of(topic).unload(index)
+
+    def _coordinator_of(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
+        return self.groups if topic == OFFSETS_TOPIC else self.transactions
+
+    def _drop_load(self, at: TopicPartition) -> None:
+        load = self._loads.pop(at, None)
+        if load is not None:
+            load.cancel()
+
+    async def _load_in_turns(self, partition: Partition) -> None:
+        """Reads a partition once all of it is committed, which the former leader left open."""
+        while True:
+            try:
+                await partition.wait_committed(partition.log.end_offset)
+                await self._read_in_turns(partition)
+                self.note_use()
+                return
+            except HeadwaterError as error:
+                self._broker.note_failure(TopicPartition(partition.topic, partition.index), error)
+            await asyncio.sleep(LOAD_RETRY_S)
+
+    async def _read_in_turns(self, partition: Partition) -> None:
+        if partition.topic == OFFSETS_TOPIC:
+            steps = self.groups.load_in_steps(partition.index)
+        else:
+            epoch = partition.leader_epoch
+            steps = self.transactions.load_in_steps(partition.index, leader_epoch=epoch)
+        time = asyncio.get_running_loop().time
+        turn_end_s = time() + TURN_S
+        for _ in steps:
+            if time() >= turn_end_s:
+                await asyncio.sleep(0)
+                turn_end_s = time() + TURN_S
+        if partition.topic == TRANSACTIONS_TOPIC:
+            self.transactions.take_over(partition.index)
 
     def on_removed(self, topic: Topic) -> None:
         """Deletes the offsets of a removed topic: they mean nothing for a later topic of that
@@ -249,15 +346,22 @@ class Coordination:
 
     def abandon(self) -> None:
         """Stops without writing anything."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for task in self._tasks():
+            task.cancel()
 
     async def close(self) -> None:
-        """Writes the state; no request may follow."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.wait([self._ticker])
-        await self.transactions.drain()
+        """Writes the state; no request may follow. In a cluster all of it is written already."""
+        tasks = self._tasks()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.transactions.close()
+        if self.has_short_cuts:
+            await self.transactions.drain()
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [*self._loads.values(), *([self._ticker] if self._ticker is not None else [])]
 
 
 def _open_transactions(partition: Partition) -> list[tuple[int, int]]:

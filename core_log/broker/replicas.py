@@ -218,12 +218,17 @@ class Replicas:
             self._leave_led(partition)
             log, mark = partition.log, partition.high_watermark
             partition.follow(self._new_follower(log, topic, record, mark))
+            self._tell_resigned(partition)
         elif record.leader_epoch > follower.leader_epoch:
             follower.on_leader(record.leader, record.leader_epoch)
 
     def _tell_elected(self, partition: Partition) -> None:
         if self._broker.coordination is not None and partition.is_served:
             self._broker.coordination.on_elected(partition)
+
+    def _tell_resigned(self, partition: Partition) -> None:
+        if self._broker.coordination is not None:
+            self._broker.coordination.on_resigned(partition.topic, partition.index)
 
     def _new_leader(
         self, log: PartitionLog, topic: Topic, record: PartitionRecord, high_watermark: int
@@ -279,6 +284,7 @@ class Replicas:
         if partition is not None:
             self._leave_led(partition)
             partition.close_waiters()
+            self._tell_resigned(partition)
         try:
             removal = self._broker.store.delete_partition(name, index)
         except (OSError, StorageFailed) as error:  # the others must be removed all the same

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -28,24 +27,21 @@ OnEnded = Callable[[Partition, int, bool], None]
 class LedTransactionPartitions:
     """Syncs partitions in parallel, and writes the markers that end a transaction in them."""
 
-    def __init__(
-        self,
-        led: Callable[[str, int], Partition | None],
-        why_not_led: Callable[[str, int], ErrorCode],
-        clock: Clock,
-        on_ended: OnEnded,
-    ) -> None:
-        self._led, self._why_not_led = led, why_not_led
-        self._clock, self._on_ended = clock, on_ended
+    def __init__(self, broker: "Broker", on_ended: OnEnded) -> None:
+        self._broker, self._on_ended = broker, on_ended
+
+    @property
+    def has_short_cuts(self) -> bool:
+        return self._broker.has_short_cuts
 
     async def sync(self, partitions: Collection[TopicPartition]) -> None:
-        led = {each: self._led(*each) for each in partitions}
+        led = {each: self._broker.partition(*each) for each in partitions}
         elsewhere = [
             each
             for each, partition in led.items()
-            if partition is None and self._why_not_led(*each) not in DELETED
+            if partition is None and self._broker.why_not_led(*each) not in DELETED
         ]
-        if elsewhere:
+        if elsewhere and self.has_short_cuts:
             raise LogUnavailable("partitions are not led here", partitions=elsewhere)
         here = [partition for partition in led.values() if partition is not None]
         all_of_them = _Countdown(len(here))
@@ -62,13 +58,14 @@ class LedTransactionPartitions:
         *,
         commit: bool,
         coordinator_epoch: int,
+        version: int,
         partitions: Collection[TopicPartition],
     ) -> Collection[TopicPartition]:
         left = []
         for each in sorted(partitions, key=_by_who_waits):
-            partition = self._led(*each)
+            partition = self._broker.partition(*each)
             if partition is None:
-                if self._why_not_led(*each) not in DELETED:
+                if self._broker.why_not_led(*each) not in DELETED:
                     left.append(each)
                 continue
             try:
@@ -77,7 +74,7 @@ class LedTransactionPartitions:
                     producer_epoch,
                     commit=commit,
                     coordinator_epoch=coordinator_epoch,
-                    now_ms=self._clock.now_ms(),
+                    now_ms=self._broker.clock.now_ms(),
                 )
             except HeadwaterError:
                 left.append(each)

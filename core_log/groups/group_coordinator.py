@@ -9,9 +9,9 @@ from random import Random
 from uuid import UUID
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import HeadwaterError, InvalidProducerEpoch, StorageFailed
+from headwater.core_log.foundation.errors import HeadwaterError, InvalidProducerEpoch
 from headwater.core_log.groups.group import CONSUMER_PROTOCOL, Group
-from headwater.core_log.groups.group_shard import GroupShard, deliver
+from headwater.core_log.groups.group_shard import GroupShard
 from headwater.core_log.groups.membership import (
     NO_MEMBER,
     GroupState,
@@ -22,7 +22,7 @@ from headwater.core_log.groups.membership import (
 )
 from headwater.core_log.groups.offsets import CommittedOffset
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp, StateLog
+from headwater.core_log.model.state_log import CoordinatorLog, ProducerStamp
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 
@@ -58,43 +58,66 @@ class GroupCoordinator:
     def __init__(
         self,
         *,
-        partition_count: int,
-        open_state_log: Callable[[int], StateLog],
+        partition_count: Callable[[], int],
+        open_state_log: Callable[[int], CoordinatorLog],
         clock: Clock,
         random: Random,
         limits: GroupLimits | None = None,
+        has_short_cuts: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`has_short_cuts`: see `TransactionPartitions`."""
         self._partition_count = partition_count
         self._open_state_log = open_state_log
         self._clock, self._random = clock, random
+        self._has_short_cuts = has_short_cuts
         self._limits = limits or GroupLimits()
         self._shards: dict[int, GroupShard] = {}
+        self._loading: set[int] = set()
         self._expiry_due_ms = clock.now_ms() + self._limits.expiry_interval_ms
 
     def load(self, index: int) -> None:
+        for _ in self.load_in_steps(index):
+            pass
+
+    def begin_load(self, index: int) -> None:
+        """Called when this broker is elected: requests are refused until the partition is read."""
+        self.unload(index)
+        self._loading.add(index)
+
+    def load_in_steps(self, index: int) -> Iterator[None]:
+        """Reads a partition's groups step by step, and serves them once this is exhausted."""
         shard = GroupShard(
             self._open_state_log(index),
             initial_delay_ms=self._limits.initial_delay_ms,
             size_max=self._limits.size_max,
         )
-        shard.replay(self._clock.now_ms())
+        yield from shard.replay(self._clock.now_ms())
         self.unload(index)
         self._shards[index] = shard
 
     def unload(self, index: int) -> None:
         """Forgets these groups, which another broker coordinates now; waiting clients get an
         error."""
+        self._loading.discard(index)
         shard = self._shards.pop(index, None)
-        for group in shard.groups.values() if shard else ():
-            deliver(group.on_unload())
+        if shard is not None:
+            shard.replace()
 
     def check(self, group_id: str) -> ErrorCode:
-        """Checks whether this broker coordinates the group."""
-        is_ours = self.partition_of(group_id) in self._shards
-        return ErrorCode.NONE if is_ours else ErrorCode.NOT_COORDINATOR
+        """Checks whether this broker coordinates the group, and has read it."""
+        index = self.partition_of(group_id)
+        if index in self._shards:
+            return ErrorCode.NONE
+        is_loading = index in self._loading
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some of the groups of this broker are not read yet."""
+        return bool(self._loading)
 
     def partition_of(self, group_id: str) -> int:
-        return partition_of(group_id, self._partition_count)
+        return partition_of(group_id, self._partition_count())
 
     async def join(self, group_id: str, joining: Joining) -> JoinAnswer:
         error = self._check_name(group_id)
@@ -122,7 +145,9 @@ class GroupCoordinator:
     async def sync(self, group_id: str, syncing: Syncing) -> SyncAnswer:
         group, error = self._member_group(group_id)
         if group is None:
-            return SyncAnswer(error)
+            # Java's consumer fails at an answer that a group is being read; it can join again.
+            is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error)
         now_ms = self._clock.now_ms()
         ticket = asyncio.get_running_loop().create_future()
         effects = group.sync(syncing, ticket, now_ms=now_ms)
@@ -135,7 +160,9 @@ class GroupCoordinator:
     ) -> ErrorCode:
         group, error = self._member_group(group_id)
         if group is None:
-            return error
+            # As in Kafka: a group that is being read gives its members their whole session.
+            is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return ErrorCode.NONE if is_loading else error
         return group.heartbeat(
             member_id, generation, instance_id=instance_id, now_ms=self._clock.now_ms()
         )
@@ -170,19 +197,32 @@ class GroupCoordinator:
         error = self._check_committer(group_id, by, is_transactional=producer is not None)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(offsets, error)
-        limit = self._limits.metadata_chars_max
+        shard, limit = self._shard(group_id), self._limits.metadata_chars_max
         fitting = {at: each for at, each in offsets.items() if len(each.metadata) <= limit}
         try:
             if fitting and producer is not None:
-                self._shard(group_id).commit_in_transaction(group_id, fitting, producer)
+                end_offset = shard.commit_in_transaction(group_id, fitting, producer)
+                if not self._has_short_cuts():
+                    await shard.log.durable(end_offset)
             elif fitting:
-                await self._shard(group_id).commit(group_id, fitting)
-        except StorageFailed:
-            return dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                await shard.commit(group_id, fitting)
         except InvalidProducerEpoch:
             return dict.fromkeys(offsets, ErrorCode.INVALID_PRODUCER_EPOCH)
+        except HeadwaterError:
+            return dict.fromkeys(offsets, shard.error_of_failure)
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
         return {at: ErrorCode.NONE if at in fitting else too_large for at in offsets}
+
+    async def confirm(self, group_id: str) -> ErrorCode:
+        """Returns NONE once it is sure that no other broker had taken over the group before: an
+        answer with its offsets waits for it."""
+        shard = self._shards.get(self.partition_of(group_id))
+        try:
+            if shard is not None and not self._has_short_cuts():
+                await shard.log.confirm_leadership()
+        except HeadwaterError:
+            return shard.error_of_failure if shard else ErrorCode.NOT_COORDINATOR
+        return self.check(group_id)
 
     def offsets_of(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         return self._shard(group_id).offsets.of(group_id)
@@ -206,7 +246,7 @@ class GroupCoordinator:
         try:
             await shard.delete_offsets(group_id, (set(partitions) - in_use) & known)
         except HeadwaterError:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
+            return shard.error_of_failure, {}
         subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return ErrorCode.NONE, {
             each: subscribed if each in in_use else ErrorCode.NONE for each in partitions
@@ -218,10 +258,11 @@ class GroupCoordinator:
             return error
         if group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
+        shard = self._shard(group_id)
         try:
-            await self._shard(group_id).delete_group(group)
+            await shard.delete_group(group)
         except HeadwaterError:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return shard.error_of_failure
         return ErrorCode.NONE
 
     def groups(self) -> Iterator[Group]:
@@ -241,7 +282,7 @@ class GroupCoordinator:
 
     def on_partitions_deleted(self, partitions: Collection[TopicPartition]) -> None:
         for shard in self._shards.values():
-            with suppress(StorageFailed):  # then they expire by their age
+            with suppress(HeadwaterError):  # then they expire by their age
                 shard.forget_partitions(partitions)
 
     def tick(self, now_ms: int) -> None:
@@ -251,7 +292,7 @@ class GroupCoordinator:
                 if deadline_ms is not None and deadline_ms <= now_ms:
                     shard.carry_out_unheard(group, group.on_tick(now_ms), now_ms)
             if now_ms >= self._expiry_due_ms:
-                with suppress(StorageFailed):  # the next round tries again
+                with suppress(HeadwaterError):  # the next round tries again
                     shard.expire(now_ms, self._limits.offset_retention_ms)
         if now_ms >= self._expiry_due_ms:
             self._expiry_due_ms = now_ms + self._limits.expiry_interval_ms

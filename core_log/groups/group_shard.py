@@ -1,10 +1,10 @@
 """One partition of `__consumer_offsets`: its groups and their committed offsets."""
 
 from asyncio import Future
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
-from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
+from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.groups.group import Group
 from headwater.core_log.groups.group_log import (
     DurableAppend,
@@ -19,7 +19,7 @@ from headwater.core_log.groups.group_log import (
 from headwater.core_log.groups.membership import Effects, GroupState, JoinAnswer, StoredGroup
 from headwater.core_log.groups.offsets import CommittedOffset, GroupOffsets
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp, StateLog, StoredRecord
+from headwater.core_log.model.state_log import CoordinatorLog, ProducerStamp, StoredRecord
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.group_records import OffsetCommitKey, decode_group_key
 from headwater.core_log.records.batch_header import BatchHeader
@@ -28,20 +28,24 @@ StoredGroups = dict[str, StoredGroup]
 
 
 class GroupShard:
-    """A shard of groups. It reads its log at the start; later changes are stored first."""
+    """A shard of groups. It reads its log once; later changes are stored first."""
 
-    def __init__(self, log: StateLog, *, initial_delay_ms: int, size_max: int) -> None:
-        self._log, self._journal = log, DurableAppend(log)
+    def __init__(self, log: CoordinatorLog, *, initial_delay_ms: int, size_max: int) -> None:
+        self.log, self._journal = log, DurableAppend(log)
         self._initial_delay_ms, self._size_max = initial_delay_ms, size_max
         self.offsets = GroupOffsets()
         self.groups: dict[str, Group] = {}
+        self.is_replaced = False
+        """Another broker has the partition, or it was read again: nobody is answered from here."""
 
-    def replay(self, now_ms: int) -> None:
+    def replay(self, now_ms: int) -> Iterator[None]:
+        """Reads the log batch by batch, so that the caller may let others work in between."""
         stored: StoredGroups = {}
-        for batch in self._log.read():
+        for batch in self.log.read():
             for record in batch.records:
                 if record.key is not None:
                     self._replay(batch.header, record, record.key, stored)
+            yield
         for group_id, each in stored.items():
             self._enter(Group.restore(group_id, each, now_ms=now_ms))
         for group_id in self.offsets.groups() - stored.keys():
@@ -94,7 +98,7 @@ class GroupShard:
             try:
                 await self._journal.settle(self._append_group(group, effects.store, now_ms))
             except HeadwaterError:
-                refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                refused = self.error_of_failure
                 deliver(group.on_store_failed(effects.store, refused, now_ms=now_ms))
                 effects.answers = [
                     (ticket, JoinAnswer(answer.member_id, refused))
@@ -107,9 +111,22 @@ class GroupShard:
     def carry_out_unheard(self, group: Group, effects: Effects, now_ms: int) -> None:
         """Stores the effects of a deadline: no request waits for them, and they may be lost."""
         if effects.store is not None:
-            with suppress(StorageFailed):
+            with suppress(HeadwaterError):
                 self._append_group(group, effects.store, now_ms)
         deliver(effects)
+
+    @property
+    def error_of_failure(self) -> ErrorCode:
+        """The answer to a request whose records cannot be stored: the client asks again, or asks
+        who coordinates now."""
+        moved, broken = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return moved if self.is_replaced else broken
+
+    def replace(self) -> None:
+        """Answers everybody who waits that these groups are not coordinated here."""
+        self.is_replaced = True
+        for group in self.groups.values():
+            deliver(group.on_unload())
 
     def _append_group(self, group: Group, stored: StoredGroup, now_ms: int) -> int:
         record = (encode_group_key(group.group_id), encode_group(stored))
@@ -132,15 +149,15 @@ class GroupShard:
         group_id: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
         producer: ProducerStamp,
-    ) -> None:
-        """Answers after the write: the transaction's end makes the offsets durable, and only then
-        do they count."""
+    ) -> int:
+        """Writes offsets that count from the transaction's end on; returns the log's end."""
         records = _offset_records(group_id, offsets)
-        end_offset = self._log.append(records, producer=producer)
+        end_offset = self.log.append(records, producer=producer)
         for index, (partition, offset) in enumerate(offsets.items(), end_offset - len(records)):
             self.offsets.commit_pending(
                 producer.producer_id, group_id, partition, offset, log_offset=index
             )
+        return end_offset
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         if partitions:

@@ -1,6 +1,7 @@
 """The transactional ids of this broker: storage, recovery, timeouts, and requests of the
 handlers."""
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable, StorageFailed
 from headwater.core_log.groups.transaction_shards import OpenByPartition, TransactionShards
 from headwater.core_log.groups.transactional_id import (
     StateStore,
@@ -25,10 +26,13 @@ from headwater.core_log.groups.transactions import (
     TransactionState,
 )
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.model.state_log import CoordinatorLog
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+MARKERS_WAIT_S = 0.1
+"""How long an answer waits for markers on other brokers, so that the client's next transaction is
+not refused meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +55,49 @@ class ProducerAnswer(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Coordinates transactions. At a start: `load` each partition led here, `recover` once, then
-    serve. At a clean stop: `drain`, before the mark of the clean stop is written."""
+    """Coordinates transactions. A log with short cuts (`TransactionPartitions`): at a start `load`
+    each partition led here, `recover` once, then serve; at a clean stop `drain`, before the mark of
+    the clean stop is written. Without them: `begin_load`, `load_in_steps` and `take_over` whenever
+    this broker is elected, `unload` when another one is."""
 
     def __init__(
         self,
         *,
-        partition_count: int,
-        open_state_log: Callable[[int], StateLog],
+        partition_count: Callable[[], int],
+        open_state_log: Callable[[int], CoordinatorLog],
         partitions: TransactionPartitions,
         allocate_producer_ids: Callable[[], Awaitable[range]],
         clock: Clock,
         limits: TransactionLimits | None = None,
     ) -> None:
         self._shards = TransactionShards(partition_count, open_state_log, partitions)
+        self._partitions = partitions
         self._producer_ids = ProducerIds(allocate_producer_ids)
         self._clock = clock
         self._limits = limits or TransactionLimits()
+        self._works: set[asyncio.Task[None]] = set()
 
     def load(self, index: int, *, leader_epoch: int = 0) -> None:
         """Reads a partition of the log; its ids are served once they are recovered."""
-        self._shards.load(index, leader_epoch=leader_epoch)
+        for _ in self.load_in_steps(index, leader_epoch=leader_epoch):
+            pass
+
+    def begin_load(self, index: int) -> None:
+        """Called when this broker is elected: requests are refused until the partition is read."""
+        self._shards.begin_load(index)
+
+    def load_in_steps(self, index: int, *, leader_epoch: int) -> Iterator[None]:
+        """Does what `load` does step by step, so that others may work in between."""
+        yield from self._shards.load_in_steps(index, leader_epoch=leader_epoch)
+
+    def take_over(self, index: int) -> None:
+        """Serves the ids of a partition that another broker coordinated before."""
+        self._shards.take_over(index)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some of the ids of this broker are not read yet."""
+        return self._shards.is_loading
 
     def go_on_with(self, index: int) -> None:
         """Called when a partition of the log was opened again without loss: its state stays
@@ -157,20 +183,30 @@ class TransactionCoordinator:
             return ProducerAnswer(error)
         found = self._shards.find(transactional_id)
         if found is None:
-            found = self._shards.create(
-                transactional_id, await self._producer_ids.next(), timeout_ms
-            )
-        error = found.machine.check_init(expected)
-        if error is ErrorCode.NONE:
-            work = found.init(
-                expected=expected,
-                timeout_ms=timeout_ms,
-                fresh_producer_id=await self._fresh_if_needed(found.current),
-                now_ms=self._clock.now_ms(),
-            )
-            error = await _unless_failing(work)
+            producer_id = await self._producer_ids.next()
+            error = self.check(transactional_id)  # the id may have moved meanwhile
+            if error is not ErrorCode.NONE:
+                return ProducerAnswer(error)
+            found = self._shards.create(transactional_id, producer_id, timeout_ms)
+        error = await self._init(found, timeout_ms, expected)
+        if error is ErrorCode.CONCURRENT_TRANSACTIONS and await self._is_marked_soon(found):
+            error = await self._init(found, timeout_ms, expected)
         is_done = error is ErrorCode.NONE
         return ProducerAnswer(error, found.current.identity if is_done else NO_PRODUCER)
+
+    async def _init(
+        self, each: TransactionalId, timeout_ms: int, expected: ProducerIdentity | None
+    ) -> ErrorCode:
+        error = each.machine.check_init(expected)
+        if error is not ErrorCode.NONE:
+            return await _unless_failing(each, each.confirm(error))
+        work = each.init(
+            expected=expected,
+            timeout_ms=timeout_ms,
+            fresh_producer_id=await self._fresh_if_needed(each.current),
+            now_ms=self._clock.now_ms(),
+        )
+        return await _unless_failing(each, work)
 
     async def add_partitions(
         self,
@@ -183,11 +219,10 @@ class TransactionCoordinator:
         """Adds partitions that a client announces, or writes to without announcing (version 2)."""
         found = self._look_up(transactional_id)
         if isinstance(found, ErrorCode):
-            return found
+            return await self._confirm(transactional_id, found)
         now_ms = self._clock.now_ms()
-        return await _unless_failing(
-            found.add(producer, partitions, version=version, now_ms=now_ms)
-        )
+        work = found.add(producer, partitions, version=version, now_ms=now_ms)
+        return await _unless_failing(found, work)
 
     async def verify_or_add(
         self,
@@ -208,8 +243,30 @@ class TransactionCoordinator:
         if at_once is not None:
             return at_once
         producer = ProducerIdentity(producer_id, producer_epoch)
+        if not may_add:
+            verdicts = self._verify(transactional_id, producer, partitions)
+            error = await self._confirm(transactional_id, ErrorCode.NONE)
+            return verdicts if error is ErrorCode.NONE else dict.fromkeys(partitions, error)
         error = await self.add_partitions(transactional_id, producer, partitions, version=VERSION_2)
         return dict.fromkeys(partitions, _as_told(error))
+
+    def _verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        known = self._look_up(transactional_id)
+        if isinstance(known, ErrorCode):
+            return dict.fromkeys(partitions, known)
+        found = known.machine.verify(producer, partitions)
+        return {at: _as_told(error) for at, error in found.items()}
+
+    async def _confirm(self, transactional_id: str, error: ErrorCode) -> ErrorCode:
+        """Returns an answer for which nothing is written, see `TransactionalId.confirm`."""
+        if error.is_retriable or self._partitions.has_short_cuts:
+            return error
+        return await self._shards.confirm(transactional_id) or error
 
     def verify_or_add_at_once(
         self,
@@ -220,20 +277,16 @@ class TransactionCoordinator:
         *,
         may_add: bool,
     ) -> dict[TopicPartition, ErrorCode] | None:
-        """Returns the same if nothing must be stored first; None otherwise."""
+        """Returns the same if nothing must be stored or confirmed first; None otherwise."""
+        if not self._partitions.has_short_cuts:
+            return None
         producer = ProducerIdentity(producer_id, producer_epoch)
-        found: dict[TopicPartition, ErrorCode] | None = None
         known = self._look_up(transactional_id)
-        if isinstance(known, ErrorCode):
-            found = dict.fromkeys(partitions, known)
-        elif not may_add:
-            found = known.machine.verify(producer, partitions)
-        else:
-            now_ms = self._clock.now_ms()
-            error = known.add_at_once(producer, partitions, version=VERSION_2, now_ms=now_ms)
-            if error is not None:
-                found = dict.fromkeys(partitions, error)
-        return found and {at: _as_told(error) for at, error in found.items()}
+        if isinstance(known, ErrorCode) or not may_add:
+            return self._verify(transactional_id, producer, partitions)
+        now_ms = self._clock.now_ms()
+        error = known.add_at_once(producer, partitions, version=VERSION_2, now_ms=now_ms)
+        return None if error is None else dict.fromkeys(partitions, _as_told(error))
 
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, version: int
@@ -241,33 +294,51 @@ class TransactionCoordinator:
         """Answers when the decision is durable, with the producer's next id and epoch."""
         found = self._look_up(transactional_id)
         if isinstance(found, ErrorCode):
-            return ProducerAnswer(found)
+            return ProducerAnswer(await self._confirm(transactional_id, found))
         fresh_id = await self._fresh_if_needed(found.current)
         now_ms = self._clock.now_ms()
         verdict = found.machine.end(
             producer, commit=commit, version=version, fresh_producer_id=fresh_id, now_ms=now_ms
         )
         if isinstance(verdict, ErrorCode):
-            error = verdict
+            error = await _unless_failing(found, found.confirm(verdict))
         else:
             work = found.end(
                 producer, commit=commit, version=version, fresh_producer_id=fresh_id, now_ms=now_ms
             )
-            error = await _unless_failing(work)
+            error = await _unless_failing(found, work)
         is_done = error is ErrorCode.NONE
+        if is_done:
+            await self._is_marked_soon(found)
         return ProducerAnswer(error, found.identity_after if is_done else NO_PRODUCER)
 
+    async def _is_marked_soon(self, each: TransactionalId) -> bool:
+        """Begins to write the markers of a decision, unless that is always done with it; returns
+        whether all were written within a short time. The next ticks go on with the others."""
+        if self._partitions.has_short_cuts or not each.current.state.is_prepared:
+            return False
+        if not each.lock.locked():
+            work = self._start(each, self._clock.now_ms())
+            await asyncio.wait([work], timeout=MARKERS_WAIT_S)
+        return not each.current.state.is_prepared
+
     async def tick(self, now_ms: int) -> None:
-        """Finishes delayed decisions, aborts expired transactions, and stores idle changes."""
+        """Finishes delayed decisions, aborts expired transactions, and stores idle changes. Returns
+        at once if other brokers may have to be waited for."""
         for each in self._shards.list_served():
             if (self._deadline_of(each) or now_ms + 1) > now_ms:
                 continue
-            try:
+            if self._partitions.has_short_cuts:
                 await self._attend(each, now_ms)
-            except HeadwaterError:
-                # The owner of the failed disk has reported it; the next tick tries again.
-                continue
+            else:
+                self._start(each, now_ms)
         self._forget_unused(now_ms)
+
+    def _start(self, each: TransactionalId, now_ms: int) -> asyncio.Task[None]:
+        work = asyncio.ensure_future(self._attend(each, now_ms))
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
+        return work
 
     def next_deadline_ms(self) -> int | None:
         deadlines = (self._deadline_of(each) for each in self._shards.list_served())
@@ -286,13 +357,28 @@ class TransactionCoordinator:
         if doomed:
             raise StorageFailed("records of open transactions may be lost", ids=doomed)
 
+    async def end_short_cuts(self) -> None:
+        """Called when there are no short cuts any more: stores what a crash could have taken, or
+        raises if that is not possible yet."""
+        if self._shards.is_behind:
+            raise LogUnavailable("transactions are not recovered yet")
+        await self.drain()
+
+    async def close(self) -> None:
+        """Ends the work that ticks have begun."""
+        for work in self._works:
+            work.cancel()
+        if self._works:
+            await asyncio.wait(self._works)
+
     async def _attend(self, each: TransactionalId, now_ms: int) -> None:
-        if each.is_unfinished:
-            await each.go_on()
-        elif each.machine.is_overdue(now_ms):
-            await self._abort_if_due(each, now_ms)
-        else:
-            await each.save()
+        with suppress(HeadwaterError):  # whose disk failed has said so; the next tick tries again
+            if each.is_unfinished:
+                await each.go_on()
+            elif each.machine.is_overdue(now_ms):
+                await self._abort_if_due(each, now_ms)
+            else:
+                await each.save()
 
     async def _abort_if_due(self, each: TransactionalId, now_ms: int) -> None:
         fresh_id = await self._fresh_if_needed(each.current)
@@ -318,7 +404,7 @@ class TransactionCoordinator:
             is_over = current.state.is_complete or current.state is TransactionState.EMPTY
             is_old = now_ms - current.updated_ms >= self._limits.unused_ms_max
             if is_quiet and is_over and is_old and not each.unsettled:
-                with suppress(StorageFailed):  # the next tick tries again
+                with suppress(HeadwaterError):  # the next tick tries again
                     self._shards.forget(each)
 
     def _look_up(self, transactional_id: str) -> TransactionalId | ErrorCode:
@@ -338,11 +424,12 @@ def _as_told(error: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
 
-async def _unless_failing(work: Awaitable[ErrorCode]) -> ErrorCode:
+async def _unless_failing(each: TransactionalId, work: Awaitable[ErrorCode]) -> ErrorCode:
     try:
         return await work
     except HeadwaterError:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        moved, broken = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return moved if each.is_replaced else broken
 
 
 class ProducerIds:

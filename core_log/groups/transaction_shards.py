@@ -22,11 +22,12 @@ from headwater.core_log.groups.transactional_id import (
 from headwater.core_log.groups.transactions import (
     NO_EPOCH,
     NO_PRODUCER_ID,
+    VERSION_1,
     ProducerIdentity,
     StoredTransaction,
 )
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.model.state_log import CoordinatorLog
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 OpenByPartition = Mapping[TopicPartition, Iterable[tuple[int, int]]]
@@ -48,8 +49,8 @@ class TransactionShards:
 
     def __init__(
         self,
-        partition_count: int,
-        open_state_log: Callable[[int], StateLog],
+        partition_count: Callable[[], int],
+        open_state_log: Callable[[int], CoordinatorLog],
         partitions: TransactionPartitions,
     ) -> None:
         self._partition_count = partition_count
@@ -57,17 +58,20 @@ class TransactionShards:
         self._partitions = partitions
         self._shards: dict[int, TransactionShard] = {}
         self._missing: set[int] = set()
+        self._loading: set[int] = set()
 
     def expect(self, index: int) -> None:
         """Names a partition that should be here and cannot be read: its ids are not known."""
         self._missing.add(index)
 
-    def load(self, index: int, *, leader_epoch: int) -> None:
+    def begin_load(self, index: int) -> None:
+        self.unload(index)
+        self._loading.add(index)
+
+    def load_in_steps(self, index: int, *, leader_epoch: int) -> Iterator[None]:
         log, stored = self._open_state_log(index), dict[str, StoredTransaction]()
         for batch in log.read():
-            if batch.header.is_control:
-                continue
-            for record in batch.records:
+            for record in () if batch.header.is_control else batch.records:
                 if record.key is None:
                     continue
                 name = decode_key(record.key)
@@ -75,11 +79,20 @@ class TransactionShards:
                     stored.pop(name, None)
                 else:
                     stored[name] = decode_value(record.value)
+            yield
         self.unload(index)
         home = StateStore(index, log, leader_epoch)
         shard = self._shards[index] = TransactionShard(home, unrecovered=set(stored))
         for name, state in stored.items():
             shard.ids[name] = TransactionalId(name, home, self._partitions, state, saved=state)
+
+    def take_over(self, index: int) -> None:
+        """Serves the ids of a partition as they were read: another coordinator has committed all
+        that it answered, so that nothing is aborted because the ids have moved."""
+        shard = self._shards[index]
+        for each in shard.ids.values():
+            each.take_over()
+        shard.unrecovered.clear()
 
     def go_on_with(self, index: int) -> None:
         """Called when its log was opened again without loss."""
@@ -94,21 +107,39 @@ class TransactionShards:
 
     def unload(self, index: int) -> None:
         self._missing.discard(index)
+        self._loading.discard(index)
         shard = self._shards.pop(index, None)
         for each in shard.ids.values() if shard else ():
             each.is_replaced = True
 
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
     def check(self, name: str) -> ErrorCode:
-        index = partition_of(name, self._partition_count)
+        index = partition_of(name, self._partition_count())
         shard = self._shards.get(index)
+        if shard is None and index in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if shard is None:
             is_ours = index in self._missing
             return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ours else ErrorCode.NOT_COORDINATOR
         is_recovered = name not in shard.unrecovered
         return ErrorCode.NONE if is_recovered else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
+    async def confirm(self, name: str) -> ErrorCode:
+        """Returns NONE once it is sure that no other broker had taken over this id before."""
+        shard = self._shards.get(partition_of(name, self._partition_count()))
+        try:
+            if shard is not None:
+                await shard.home.log.confirm_leadership()
+        except HeadwaterError:
+            return self.check(name) or ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.check(name)
+
     def find(self, name: str) -> TransactionalId | None:
-        return self._shard_of(name).ids.get(name)
+        shard = self._shards.get(partition_of(name, self._partition_count()))
+        return None if shard is None else shard.ids.get(name)
 
     def create(self, name: str, producer_id: int, timeout_ms: int) -> TransactionalId:
         shard = self._shard_of(name)
@@ -222,6 +253,7 @@ class TransactionShards:
                     marker.producer.epoch,
                     commit=marker.commit,
                     coordinator_epoch=leader_epoch,
+                    version=VERSION_1,
                     partitions=marker.partitions,
                 )
             )
@@ -240,7 +272,7 @@ class TransactionShards:
         return list(self._shards.values())
 
     def _shard_of(self, name: str) -> TransactionShard:
-        return self._shards[partition_of(name, self._partition_count)]
+        return self._shards[partition_of(name, self._partition_count())]
 
 
 def _mark(recoveries: Iterable[TransactionRecovery]) -> frozenset[TopicPartition]:

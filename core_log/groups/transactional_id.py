@@ -15,7 +15,7 @@ from headwater.core_log.groups.transactions import (
     TransactionState,
 )
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.model.state_log import CoordinatorLog
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
@@ -23,6 +23,13 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 class TransactionPartitions(Protocol):
     """The partitions of transactions, on whichever broker leads them."""
+
+    @property
+    def has_short_cuts(self) -> bool:
+        """Whether the log never had a second broker. Then appends of transactions and markers are
+        answered unsynced, and recovery makes up for what a crash takes. Otherwise both are
+        committed before they are answered, and so is every record of an id."""
+        ...
 
     async def sync(self, partitions: Collection[TopicPartition]) -> None:
         """Returns once everything written so far is durable; so is a deleted partition."""
@@ -35,10 +42,11 @@ class TransactionPartitions(Protocol):
         *,
         commit: bool,
         coordinator_epoch: int,
+        version: int,
         partitions: Collection[TopicPartition],
     ) -> Collection[TopicPartition]:
-        """Ends the producer's transaction there, unsynced; returns the partitions that cannot be
-        written at the moment.
+        """Ends the producer's transaction there, unsynced if there are short cuts; returns the
+        partitions that cannot be written at the moment.
 
         A deleted partition needs no marker.
         """
@@ -49,7 +57,7 @@ class StateStore(NamedTuple):
     """The partition of `__transaction_state` that stores an id."""
 
     partition: int
-    log: StateLog
+    log: CoordinatorLog
     leader_epoch: int
 
 
@@ -62,6 +70,10 @@ class TransactionalId:
     must stay the id's last record until they are durable: nothing is appended while `unsettled` is
     not empty. The next transaction of a client of version 2 is kept in memory until then (see
     `recover_transaction`).
+
+    Without these short cuts (`TransactionPartitions.has_short_cuts`) each record of the id is
+    committed before it is answered, and so is each marker. A coordinator that takes the id over
+    writes the markers of a prepared transaction again, and leaves an open one to its client.
     """
 
     def __init__(
@@ -123,14 +135,15 @@ class TransactionalId:
             self._check_current()
             verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
             if isinstance(verdict, ErrorCode):
-                return verdict
+                return await self.confirm(verdict)
             if not self._is_deferred(verdict):
                 is_open = self.current.state is TransactionState.ONGOING
                 was_recorded = is_open and self._last_state is TransactionState.ONGOING
                 await self._settle()
                 end_offset = self._append(verdict)
-                if not was_recorded:
-                    # Nothing may depend on a start that a crash can remove.
+                if not was_recorded or not self._partitions.has_short_cuts:
+                    # Nothing may depend on a start that a crash can remove, nor on a partition
+                    # that the next coordinator does not know.
                     await self.home.log.durable(end_offset)
             self.machine.enter(verdict)
             return ErrorCode.NONE
@@ -146,7 +159,7 @@ class TransactionalId:
         """Adds them if nothing must be stored first, which is the usual case; None otherwise."""
         verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
         if isinstance(verdict, ErrorCode):
-            return verdict
+            return verdict if self._partitions.has_short_cuts else None
         if self.lock.locked() or not self._is_deferred(verdict):
             return None
         self.machine.enter(verdict)
@@ -171,7 +184,7 @@ class TransactionalId:
                 now_ms=now_ms,
             )
             if isinstance(verdict, ErrorCode):
-                return verdict
+                return await self.confirm(verdict)
             await self._decide(verdict, synced=self.current.partitions if commit else None)
             return ErrorCode.NONE
 
@@ -188,10 +201,12 @@ class TransactionalId:
             self._check_current()
             error = self.machine.check_init(expected)
             if error is not ErrorCode.NONE:
-                return error
+                return await self.confirm(error)
             if self.current.state is TransactionState.ONGOING:
                 fenced = self.machine.fence(fresh_producer_id=fresh_producer_id, now_ms=now_ms)
                 await self._decide(fenced)
+                if self.current.state.is_prepared:
+                    return ErrorCode.CONCURRENT_TRANSACTIONS
             verdict = self.machine.init(
                 expected=expected,
                 timeout_ms=timeout_ms,
@@ -199,9 +214,17 @@ class TransactionalId:
                 now_ms=now_ms,
             )
             if isinstance(verdict, ErrorCode):
-                return verdict
+                return await self.confirm(verdict)
             await self._decide(verdict)
             return ErrorCode.NONE
+
+    async def confirm(self, verdict: ErrorCode) -> ErrorCode:
+        """Returns an answer for which nothing is written, once it is sure that no other coordinator
+        knows better. A client that is to ask again needs no such proof."""
+        if not verdict.is_retriable and not self._partitions.has_short_cuts:
+            await self.home.log.confirm_leadership()
+            self._check_current()
+        return verdict
 
     async def abort_if_due(self, *, fresh_producer_id: int, now_ms: int) -> None:
         async with self.lock:
@@ -250,6 +273,12 @@ class TransactionalId:
                 self._pending_end = self._append(self.current)
             return self._pending_end
 
+    def take_over(self) -> None:
+        """Called when the id was read by a new coordinator: the markers of a prepared transaction
+        may be missing anywhere. They are written again, harmless where they are."""
+        if self.current.state.is_prepared:
+            self.unwritten = self.current.partitions
+
     def restore(self, recovery: TransactionRecovery) -> int:
         """Stores the result of recovery before any request is served; returns the log's end."""
         if recovery.state is None:
@@ -270,22 +299,29 @@ class TransactionalId:
         except BaseException:
             self.machine.pending = None  # nothing was decided
             raise
-        await self._finish()
+        if self._partitions.has_short_cuts:
+            await self._finish()
+        else:
+            await self._store_decision()  # the markers may have to wait for other brokers
 
     async def _finish(self) -> None:
         """Finishes a decision from its record on; it can be continued wherever it stopped."""
-        if self.machine.pending is not None:
-            await self.home.log.durable(self._pending_end)
-            self.machine.enter(self.machine.pending)
-            self.unwritten = self.current.partitions
+        await self._store_decision()
         current = self.current
         if not current.state.is_prepared:
             return
         await self._write_markers(current)
         if not self.unwritten:
-            self.unsettled = current.partitions
+            if self._partitions.has_short_cuts:
+                self.unsettled = current.partitions
             self.machine.enter(current.complete(current.updated_ms))
             self.machine.is_doomed = False
+
+    async def _store_decision(self) -> None:
+        if self.machine.pending is not None:
+            await self.home.log.durable(self._pending_end)
+            self.machine.enter(self.machine.pending)
+            self.unwritten = self.current.partitions
 
     async def _write_markers(self, decided: StoredTransaction) -> None:
         """Writes the markers; partitions in which that is not possible at the moment stay in
@@ -300,6 +336,7 @@ class TransactionalId:
                     decided.producer_epoch,
                     commit=decided.state.is_commit,
                     coordinator_epoch=self.home.leader_epoch,
+                    version=decided.client_version,
                     partitions=wanted,
                 )
         finally:
@@ -317,6 +354,7 @@ class TransactionalId:
             written = self.unsettled = NO_PARTITIONS
 
     def _append(self, state: StoredTransaction) -> int:
+        self._check_current()
         is_settled = not self.unsettled and not self.unwritten
         assert is_settled, "a decision stays the last record until its markers are durable"
         end_offset = self.home.log.append([(encode_key(self.name), encode_value(state))])
@@ -330,7 +368,7 @@ class TransactionalId:
     def _is_deferred(self, verdict: StoredTransaction) -> bool:
         saved = self.saved
         is_traceable = saved is not None and saved.state.is_prepared and saved.bumps_epoch
-        return verdict.bumps_epoch and is_traceable
+        return verdict.bumps_epoch and is_traceable and self._partitions.has_short_cuts
 
     @property
     def _last_state(self) -> TransactionState | None:

@@ -47,3 +47,12 @@ class StateLog(Protocol):
     def read(self) -> Iterator[StoredBatch]:
         """Returns everything that is still kept, from the start of the log to its end."""
         ...
+
+
+class CoordinatorLog(StateLog, Protocol):
+    """The log of a coordinator, which moves with the leader of its partition."""
+
+    async def confirm_leadership(self) -> None:
+        """Returns when it is sure that no other leader had taken over before this was called. An
+        answer for which nothing is written waits for it."""
+        ...

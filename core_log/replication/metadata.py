@@ -103,6 +103,11 @@ class MetadataImage:
         return sorted(each for each in self.brokers if self.is_alive(each))
 
     @property
+    def has_short_cuts(self) -> bool:
+        """Whether the log has one broker, so that its transactions take short cuts (decision 7)."""
+        return len(self.brokers) <= 1
+
+    @property
     def controller_id(self) -> int:
         """The broker to which clients send administrative requests. Any live broker would do, as in
         KRaft, where brokers forward them to the controller. It is the lowest id, so that all

@@ -7,6 +7,7 @@ type is "classic".
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
@@ -23,6 +24,8 @@ GROUP_TYPE = "classic"
 async def handle_list_groups(
     broker: "Broker", request: ListGroupsRequest, context: RequestContext
 ) -> ListGroupsResponse:
+    if broker.groups.is_loading:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.lower() for state in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     if types and GROUP_TYPE not in types:

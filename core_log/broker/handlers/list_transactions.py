@@ -35,6 +35,8 @@ async def handle_list_transactions(
         pattern = pattern_of(request.transactional_id_pattern or ".*")
     except re.error:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    if broker.transactions.is_loading:
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = tuple(
         messages.TransactionState(
             transactional_id=each.name,

@@ -45,7 +45,7 @@ class Groups:
     def restart(self) -> None:
         self.log = ControlledLog(self.world, self.stored)
         self.coordinator = GroupCoordinator(
-            partition_count=1,
+            partition_count=lambda: 1,
             open_state_log=lambda index: self.log,
             clock=self.world,
             random=Random(2),

@@ -11,7 +11,7 @@ from headwater.core_log.groups.transaction_coordinator import (
 )
 from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.model.state_log import CoordinatorLog
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.simulated_world import (
     SimulatedPartition,
@@ -65,6 +65,7 @@ class WatchedPartitions(SimulatedPartitions):
         *,
         commit: bool,
         coordinator_epoch: int,
+        version: int,
         partitions: Collection[TopicPartition],
     ) -> Collection[TopicPartition]:
         self.events.append("commit" if commit else "abort")
@@ -74,6 +75,7 @@ class WatchedPartitions(SimulatedPartitions):
             producer_epoch,
             commit=commit,
             coordinator_epoch=coordinator_epoch,
+            version=version,
             partitions=set(partitions) - left,
         )
         return left
@@ -92,7 +94,7 @@ class Broker:
         self.log = WatchedLog(self.world, self.stored, self.events)
         self.partitions = WatchedPartitions(self.world, self.events)
         self.coordinator = TransactionCoordinator(
-            partition_count=1,
+            partition_count=lambda: 1,
             open_state_log=self.open_log,
             partitions=self.partitions,
             allocate_producer_ids=self.world.allocate_producer_ids,
@@ -103,7 +105,7 @@ class Broker:
         await self.coordinator.recover(self.world.open_transactions(), was_clean=was_clean)
         self.events.clear()
 
-    def open_log(self, index: int) -> StateLog:
+    def open_log(self, index: int) -> CoordinatorLog:
         return self.log
 
     async def begin(self, producer: ProducerIdentity | None = None) -> ProducerIdentity:

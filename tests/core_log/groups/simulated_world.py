@@ -200,6 +200,9 @@ class SimulatedStateLog:
         self._stored.synced_end = max(self._stored.synced_end, end)
         assert self._stored.synced_end >= end_offset, "a sync covers what was written before it"
 
+    async def confirm_leadership(self) -> None:
+        """There is one broker."""
+
     def read(self) -> Iterator[StoredBatch]:
         for data in self._stored.batches:
             header, records = decode_batch(data)
@@ -210,6 +213,8 @@ class SimulatedStateLog:
 
 class SimulatedPartitions:
     """The data partitions, as the transaction coordinator of this run reaches them."""
+
+    has_short_cuts = True
 
     def __init__(self, world: World) -> None:
         self._world, self._run = world, world.run
@@ -231,6 +236,7 @@ class SimulatedPartitions:
         *,
         commit: bool,
         coordinator_epoch: int,
+        version: int,
         partitions: Collection[TopicPartition],
     ) -> Collection[TopicPartition]:
         left = []

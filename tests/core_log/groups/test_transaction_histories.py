@@ -31,7 +31,7 @@ HISTORIES = max(25, settings().max_examples // 4)
 
 def new_coordinator(world: World) -> TransactionCoordinator:
     coordinator = TransactionCoordinator(
-        partition_count=2,
+        partition_count=lambda: 2,
         open_state_log=world.open_state_log,
         partitions=SimulatedPartitions(world),
         allocate_producer_ids=world.allocate_producer_ids,

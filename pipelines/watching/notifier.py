@@ -6,8 +6,10 @@ import json
 import logging
 import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WAITING_MAX = 1_000
-"""Notifications that wait for the webhook; later ones are dropped, and their number is logged."""
+"""Notifications that wait for a webhook; later ones are dropped, and their number is logged."""
 AGAIN_MS = 3_600_000
 """After this time the same problem is told again."""
 COLLECT_S = 10.0
@@ -66,6 +68,15 @@ class NotifyTarget:
     token: str
 
 
+@dataclass(slots=True)
+class Outbox:
+    """The notifications of one pipeline, and a thread for them: no webhook waits for another's."""
+
+    waiting: asyncio.Queue[Notification] = field(default_factory=lambda: asyncio.Queue(WAITING_MAX))
+    dropped: int = 0
+    thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "webhook"))
+
+
 class Notifier:
     """Call it with every report; nothing here waits but `run`."""
 
@@ -75,8 +86,8 @@ class Notifier:
         self._scrubs: dict[str, Callable[[str], str]] = {}
         self._told: dict[tuple[str, ...], int] = {}
         self._letters: dict[tuple[str, str, str], tuple[int, str]] = {}
-        self._queue: asyncio.Queue[Notification] = asyncio.Queue(WAITING_MAX)
-        self._dropped = 0
+        self._outboxes: dict[str, Outbox] = {}
+        self._senders: asyncio.TaskGroup | None = None
         self._has_letters = asyncio.Event()
 
     def know(self, loaded: "LoadedPipeline") -> None:
@@ -85,6 +96,10 @@ class Notifier:
         self._scrubs[loaded.name] = loaded.redaction.scrub
         if url := settings.url.get_secret_value():
             self._targets[loaded.name] = NotifyTarget(url, settings.token.get_secret_value())
+            if loaded.name not in self._outboxes:
+                self._outboxes[loaded.name] = outbox = Outbox()
+                if self._senders is not None:
+                    self._senders.create_task(self._send_all(outbox))
         else:
             self._targets.pop(loaded.name, None)
 
@@ -106,18 +121,25 @@ class Notifier:
 
     async def run(self) -> None:
         """Sends until it is cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._collect_letters())
+        async with asyncio.TaskGroup() as self._senders:
+            for outbox in self._outboxes.values():
+                self._senders.create_task(self._send_all(outbox))
+            await self._collect_letters()
+
+    async def _send_all(self, outbox: Outbox) -> None:
+        try:
             while True:
-                await self._deliver(await self._queue.get())
-                self._queue.task_done()
+                await self._deliver(await outbox.waiting.get(), outbox)
+                outbox.waiting.task_done()
+        finally:
+            outbox.thread.shutdown(wait=False)
 
     async def finish(self) -> None:
         """Waits a moment until what is known has been sent, while `run` still runs."""
         self._put_letters()
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_S):
-                await self._queue.join()
+                await asyncio.gather(*(each.waiting.join() for each in self._outboxes.values()))
 
     def _tell_once(
         self, kind: str, task: str, table: str, reason: str, report: StateChanged | RemarksMade
@@ -153,12 +175,13 @@ class Notifier:
         made = Notification(
             kind, pipeline, task, table, reason, records, self._clock.now_ms(), text
         )
+        outbox = self._outboxes[pipeline]
         try:
-            self._queue.put_nowait(made)
+            outbox.waiting.put_nowait(made)
         except asyncio.QueueFull:
-            self._dropped += 1
+            outbox.dropped += 1
 
-    async def _deliver(self, notification: Notification) -> None:
+    async def _deliver(self, notification: Notification, outbox: Outbox) -> None:
         """Tries until the webhook takes it, or the pipeline has none any more."""
         body = json.dumps(asdict(notification)).encode()
         for attempt in count():
@@ -166,16 +189,17 @@ class Notifier:
             if target is None:
                 return
             try:
-                await asyncio.to_thread(self._send, target, body)
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(outbox.thread, self._send, target, body)
             except OSError as error:
                 if attempt == 0:
                     scrub = self._scrubs[notification.pipeline]
                     logger.warning("the webhook takes nothing: %s", scrub(str(error)))
                 await asyncio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
                 continue
-            if self._dropped:
-                logger.warning("%d notifications did not reach the webhook", self._dropped)
-                self._dropped = 0
+            if outbox.dropped:
+                logger.warning("%d notifications did not reach the webhook", outbox.dropped)
+                outbox.dropped = 0
             return
 
 

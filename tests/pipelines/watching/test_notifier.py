@@ -27,10 +27,10 @@ from tests.raw_server import answering
 URL = "https://hook.example/secret-path"
 
 
-def a_pipeline(url: str = URL) -> Any:
+def a_pipeline(url: str = URL, *, name: str = "shop") -> Any:
     settings = NotifySettings.model_validate({"url": url, "token": "the-token"})
     spec = SimpleNamespace(notify=settings)
-    return SimpleNamespace(name="shop", spec=spec, redaction=Redaction(["canary-password"]))
+    return SimpleNamespace(name=name, spec=spec, redaction=Redaction(["canary-password"]))
 
 
 def quarantined(reason: str, table: str = "orders") -> StateChanged:
@@ -117,6 +117,37 @@ async def test_a_webhook_that_fails_gets_everything_later_in_order(
     found = await told(SimulatedClock(), act, failures=3)
 
     assert [each["reason"] for each in found] == ["first", "second"]
+
+
+async def test_a_dead_webhook_holds_up_no_other() -> None:
+    """Not even where there are more of them than threads that all tasks share."""
+    dead = [f"dead-{number}" for number in range(50)]
+    released = threading.Event()
+    arrived = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def send(target: NotifyTarget, body: bytes) -> None:
+        if "dead" in target.url:
+            released.wait(PATIENCE_S)
+        else:
+            loop.call_soon_threadsafe(arrived.set)
+
+    notifier = Notifier(SimulatedClock(), send=send)
+    notifier.know(a_pipeline("https://dead.example", name="dead-0"))
+    running = asyncio.create_task(notifier.run())
+    await asyncio.sleep(0)
+    for name in dead[1:]:
+        notifier.know(a_pipeline("https://dead.example", name=name))
+    notifier.know(a_pipeline())
+    for name in (*dead, "shop"):
+        notifier(StateChanged(name, "sql", "", TaskState.QUARANTINED, "no right"))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await arrived.wait()
+    finally:
+        released.set()
+        running.cancel()
+        await asyncio.wait([running])
 
 
 def test_an_address_of_another_kind_is_refused() -> None:

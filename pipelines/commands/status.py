@@ -105,7 +105,11 @@ async def _positions(
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.loops.assembly import make_sink
-    from headwater.pipelines.watching.positions_view import offsets_meant, versions_meant
+    from headwater.pipelines.watching.positions_view import (
+        offsets_meant,
+        sources_of_targets,
+        versions_meant,
+    )
 
     files = [] if address.file is None else load_given(output, address.file)
     loaded = {each.name: each for each in files}
@@ -126,6 +130,7 @@ async def _positions(
             }
             try:
                 found[name]["versions"] = await versions_meant(loaded[name], log, sinks)
+                found[name]["sources"] = await sources_of_targets(loaded[name], log)
             finally:
                 for sink in sinks.values():
                     await sink.close()

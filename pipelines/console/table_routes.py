@@ -1,8 +1,10 @@
 """Routes of one table's page: its activity, its changes, and the transactions that made them."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from starlette.requests import Request
 
@@ -111,9 +113,16 @@ async def schema(console: ConsoleContext, request: Request) -> list[SchemaVersio
 
 async def target(console: ConsoleContext, request: Request) -> list[TargetVersion]:
     """A command asks the targets, so that no driver of theirs is loaded into this process."""
-    pipeline, table = request.path_params["pipeline"], request.path_params["table"]
+    pipeline = request.path_params["pipeline"]
+    async with console.open_log() as log:
+        table = (await _stored(log, request)).schema.table
     answer = await console.runs.ask(["status", pipeline, "--positions"])
-    found = answer.get("positions", {}).get(pipeline, {}).get("versions", {})
+    return target_versions(answer.get("positions", {}).get(pipeline, {}), str(table))
+
+
+def target_versions(positions: Mapping[str, Any], table: str) -> list[TargetVersion]:
+    """Versions of the target tables that a table of the source goes to."""
+    sources: Mapping[str, list[str]] = positions.get("sources", {})
     return [
         TargetVersion(
             sink,
@@ -123,9 +132,9 @@ async def target(console: ConsoleContext, request: Request) -> list[TargetVersio
             each.get("position"),
             str(each.get("problem", "")),
         )
-        for sink, tables in found.items()
+        for sink, tables in positions.get("versions", {}).items()
         for name, versions in tables.items()
-        if name.rpartition(".")[2] == table.rpartition(".")[2]
+        if table in sources.get(name, ())
         for each in versions
     ]
 

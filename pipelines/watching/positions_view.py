@@ -46,6 +46,14 @@ async def offsets_meant(
     return meant
 
 
+async def sources_of_targets(loaded: "LoadedPipeline", log: Log) -> dict[str, list[str]]:
+    """By target table the tables of the source that it has: routes rename and merge them."""
+    return {
+        str(subject.target): sorted(str(stored.schema.table) for stored in subject.sources)
+        for subject in await subjects_of(loaded, log)
+    }
+
+
 async def versions_meant(
     loaded: "LoadedPipeline", log: Log, sinks: Mapping[str, object]
 ) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.console.table_routes import target_versions
 from headwater.pipelines.loops.assembly import make_sink
 from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
@@ -14,6 +15,7 @@ from headwater.pipelines.watching.positions_view import (
     offsets_text,
     position_lines,
     position_text,
+    sources_of_targets,
     versions_meant,
 )
 from headwater.sinks.sink import AppliedOffset
@@ -55,6 +57,37 @@ def test_a_version_that_a_swap_has_made_holds_the_last_commit_that_is_below_its_
     for version in (swapped, before):
         assert str(parse_as_of(version["position"], now_ms=0)).startswith("position ")
     assert swapped["position"] <= before["position"]
+
+
+ROUTED = """
+pipeline: shop
+source: {type: generator, size: 1000, total: 4000, rate: 0, batch_rows: 200}
+route: [{from: shop.orders, to: other.customers}, {from: shop.customers, to: crm.customers}]
+sink: {type: spark, path: ./lake, commit_every: 0s}
+"""
+
+
+def test_the_page_of_a_table_has_versions_of_no_other_table_of_its_name(tmp_path: Path) -> None:
+    async def story(world: World) -> dict[str, Any]:
+        await world.run()
+        sink = make_sink(world.loaded, world.loaded.sinks[0], clock=world.clock)
+        return {
+            "versions": await versions_meant(world.loaded, world.log, {"spark": sink}),
+            "sources": await sources_of_targets(world.loaded, world.log),
+        }
+
+    found = tell(tmp_path, ROUTED, story)
+
+    assert {"other.customers", "crm.customers"} <= found["versions"]["spark"].keys()
+    for table, target in (("shop.orders", "other"), ("shop.customers", "crm")):
+        shown = target_versions(found, table)
+        expected = found["versions"]["spark"][f"{target}.customers"]
+        assert [each.version for each in shown] == [each["version"] for each in expected]
+        assert [each.offsets for each in shown] == [each["offsets"] for each in expected]
+    assert (
+        found["versions"]["spark"]["other.customers"]
+        != (found["versions"]["spark"]["crm.customers"])
+    )
 
 
 def test_a_table_whose_versions_cannot_be_read_leaves_those_of_the_others(tmp_path: Path) -> None:

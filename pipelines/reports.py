@@ -79,6 +79,23 @@ class OffsetsApplied:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceApplied:
+    """A slice is in its target; reported only where the file wants traces."""
+
+    pipeline: str
+    task: str
+    committed_ms: int
+    """Commit time at the source of the oldest change in it."""
+    begun_ms: int
+    applied_ms: int
+    rows: int
+    bytes: int
+    tables: Sequence[str]
+    cut: int | None
+    """Offset in `__headwater_commits` of the commit at which it ends, if the log still has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLettersAdded:
     """Records went to the dead-letter topic."""
 
@@ -145,6 +162,7 @@ Report = (
     | RowsMoved
     | ReadProgress
     | OffsetsApplied
+    | SliceApplied
     | DeadLettersAdded
     | GaugesRead
     | RemarksMade

@@ -125,6 +125,8 @@ class Slice:
     `left_out`."""
     left_out: frozenset[str] = frozenset()
     """Topics whose tables the source is reading again: they have no consistent state at the cut."""
+    oldest_ms: int = 0
+    """When the source committed the oldest change of the slice; 0 if that is not known."""
 
     def changes(self) -> AsyncIterator[TableChanges]:
         """Yields the slice decoded, transformed and routed, in offset order within each partition,

@@ -26,6 +26,7 @@ from headwater.core_log.foundation.settings import (
 from headwater.core_log.foundation.units import parse_duration_ms
 from headwater.pipelines.file.http_settings import HttpSettings
 from headwater.pipelines.file.log_settings import LogSettings
+from headwater.pipelines.file.telemetry_settings import OpenLineageSettings, OtelSettings
 
 SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
 POLICIES: tuple[str, ...] = get_args(SchemaPolicy)
@@ -362,6 +363,10 @@ class PipelineSpec(YamlSettings):
     """A webhook for what needs a person."""
     http: HttpSettings = HttpSettings()
     """A fixed address of status and metrics; it counts when `headwater run` starts."""
+    otel: OtelSettings = OtelSettings()
+    """A collector that gets traces and metrics by OTLP."""
+    openlineage: OpenLineageSettings = OpenLineageSettings()
+    """A server that gets the lineage of the sinks' tables."""
     limits: LimitSettings = LimitSettings()
     """Bounds of memory and waiting."""
     console: ConsoleViewSettings = ConsoleViewSettings()

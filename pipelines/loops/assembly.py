@@ -325,6 +325,7 @@ def delivery_of(
         keeps_group=topics is None,
         clock=clock,
         report=report,
+        is_traced=topics is None and bool(loaded.spec.otel.endpoint),
         keeps_rows=lambda schema: keeps_rows(part, after_log.schema(schema)),
         rebuilds=rebuilds or RebuildsNeeded(),
     )

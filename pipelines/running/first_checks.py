@@ -40,6 +40,7 @@ from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.lineage.sink_lineage import SinkLineages
 
 
 def prepare_source(loaded: "LoadedPipeline", task: str) -> None:
@@ -54,8 +55,10 @@ def checked_first() -> RunTask:
     """`run_task`, but a source whose changes may not share topics with the records that lie there
     does not begin before these have a next generation, or somebody agrees to that."""
     checked: set[bytes] = set()
+    lineages: SinkLineages | None = None
 
     async def run(task: TaskRun) -> None:
+        nonlocal lineages
         loaded, log, clock = task.loaded, task.log, task.clock
         has_topics = False
         if task.name == SOURCE and (wire := loaded.to_wire()) not in checked:
@@ -74,6 +77,11 @@ def checked_first() -> RunTask:
             from headwater.pipelines.time_travel.verify.schedule import run_verifying
 
             await run_verifying(task)
+        elif task.name != SOURCE and loaded.spec.openlineage.url:
+            from headwater.pipelines.lineage.sink_lineage import SinkLineages
+
+            lineages = lineages or SinkLineages()
+            await lineages.run(task, run_sink)
         elif task.name != SOURCE:
             await run_sink(task)
         else:

@@ -43,6 +43,7 @@ from headwater.pipelines.terminal.log_place import find_owner, is_running
 from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
 from headwater.pipelines.watching.http_listener import HttpListener
 from headwater.pipelines.watching.notifier import Notifier
+from headwater.pipelines.watching.otlp_export import OtlpExports
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 
@@ -101,6 +102,7 @@ class _Run:
         self._clock = SystemClock()
         self._board, self._stream = StatusBoard(self._clock), ReportStream()
         self._has_moved, self._notifier = asyncio.Event(), Notifier(self._clock)
+        self._otlp = OtlpExports(self._board.snapshot)
         self._pipelines = RunningPipelines(tasks, self._hear)
         self._around = TaskEnvironment(
             self._clock,
@@ -130,6 +132,7 @@ class _Run:
         self._board(report)
         self._stream(report)
         self._notifier(report)
+        self._otlp(report)
         if isinstance(report, RowsMoved) and report.task != SOURCE:
             self._has_moved.set()
 
@@ -182,8 +185,7 @@ class _Run:
         self._pipelines.run_in(
             processes=self._processes, runner=runner, bootstrap=claimed.bootstrap
         )
-        for each in loaded:
-            self._notifier.know(each)
+        self._know(loaded)
         notifying = self._tasks.create_task(self._notifier.run())
         watching = self._tasks.create_task(self._watch(claimed, listener))
         try:
@@ -206,10 +208,15 @@ class _Run:
             raise
         finally:
             await self._pipelines.close()
-            await self._notifier.finish()
+            await asyncio.gather(self._notifier.finish(), self._otlp.finish())
             for each_task in (watching, notifying):
                 each_task.cancel()
             await asyncio.wait([watching, notifying])
+
+    def _know(self, loaded: Sequence[LoadedPipeline]) -> None:
+        for each in loaded:
+            self._notifier.know(each)
+            self._otlp.know(each)
 
     async def _watch(self, claimed: DirectoryLock, listener: HttpListener | None) -> None:
         """Status, metrics and the picture come after the first rows."""
@@ -255,8 +262,7 @@ class _Run:
         if self._board.is_stopping:
             raise LogUnavailable("the process that runs the pipelines is stopping")
         self._wanted.keep_unsaid(loaded)
-        for each in loaded:
-            self._notifier.know(each)
+        self._know(loaded)
         applied = await self._pipelines.apply(loaded, until_end=until_end)
         for word, tasks in applied.as_json().items():
             if tasks and word != "unchanged":

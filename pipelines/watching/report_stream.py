@@ -17,6 +17,7 @@ from headwater.pipelines.reports import (
     RemarksMade,
     Report,
     RowsMoved,
+    SliceApplied,
     StateChanged,
     TableKnown,
     TableVerified,
@@ -105,6 +106,7 @@ KINDS: dict[str, type[Report]] = {
         RowsMoved,
         ReadProgress,
         OffsetsApplied,
+        SliceApplied,
         DeadLettersAdded,
         GaugesRead,
         RemarksMade,
@@ -133,6 +135,8 @@ def report_from_json(found: dict[str, Any]) -> Report:
             content["state"] = TaskState(content["state"])
         if kind is RemarksMade:
             content["left_out"] = tuple(content["left_out"])
+        if kind is SliceApplied:
+            content["tables"] = tuple(content["tables"])
         return kind(**content)
     except (KeyError, TypeError, ValueError) as error:
         raise DecodeError(

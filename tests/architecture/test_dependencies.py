@@ -11,7 +11,10 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-USERS = [*PROJECT["dependencies"], *EXTRAS["fast"], *EXTRAS["iceberg"]]
+USERS = [
+    *PROJECT["dependencies"],
+    *(each for name, extra in EXTRAS.items() if name != "dev" for each in extra),
+]
 
 
 @pytest.mark.parametrize("text", USERS)

@@ -68,6 +68,8 @@ CONFINED = {
     r"psycopg": r"connectors/postgres/|sinks/sql/dialects/postgresql\.py",
     r"pyspark|py4j|deltalake|pyiceberg": r"sinks/spark/|pipelines/spark_source/",
     r"duckdb": r"core_log/rows/|pipelines/transforms/",
+    r"opentelemetry": r"pipelines/watching/otlp_export\.py",
+    r"openlineage": r"pipelines/lineage/",
     r"confluent_kafka|kafka|aiokafka|hypothesis|pytest": r"$",
 }
 """Module, third-party or of the world, to the paths (from their beginning) that may import it."""
@@ -81,6 +83,8 @@ HEAVY = (
     "sqlalchemy",
     "pyspark",
     "deltalake",
+    "opentelemetry",
+    "openlineage",
     "rich",
     "yaml",
 )

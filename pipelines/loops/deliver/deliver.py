@@ -38,6 +38,7 @@ from headwater.pipelines.reports import (
     OffsetsApplied,
     Reporter,
     RowsMoved,
+    SliceApplied,
     StateChanged,
     TableKnown,
     TaskState,
@@ -100,6 +101,8 @@ class Delivery:
     """Whether the consumer group's offsets are stored for Kafka's tools."""
     clock: Clock
     report: Reporter
+    is_traced: bool = False
+    """Whether each slice is reported by itself, for traces."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     paused: frozenset[str] = frozenset()
     """Tables that were paused at the last check."""
@@ -149,6 +152,7 @@ async def _deliver_one(
     delivery: Delivery, part: Slice, offsets: GroupOffsetReporter, *, waits: bool
 ) -> None:
     """`waits` until the group offsets are stored, for targets that do not store offsets."""
+    begun_ms = delivery.clock.now_ms()
     kept = await _without_replaced(delivery, part)
     applied = None if kept is None else await _apply(delivery, kept)
     if applied is None:
@@ -160,7 +164,7 @@ async def _deliver_one(
         await offsets.report({each: end.next_offset for each, end in applied.end.items()})
         if waits:
             await offsets.wait_settled()
-    _report_applied(delivery, applied)
+    _report_applied(delivery, applied, begun_ms)
 
 
 async def _read_applied_offsets(delivery: Delivery) -> AppliedOffsets | None:
@@ -359,7 +363,7 @@ def _table_of(delivery: Delivery, topic: str) -> str:
     return next(found, delivery.slicer.table_of(topic))
 
 
-def _report_applied(delivery: Delivery, part: Slice) -> None:
+def _report_applied(delivery: Delivery, part: Slice, begun_ms: int) -> None:
     now_ms = delivery.clock.now_ms()
     for table, count in delivery.reader.counts.items():
         delivery.report(
@@ -378,6 +382,21 @@ def _report_applied(delivery: Delivery, part: Slice) -> None:
         for (topic, number), applied in part.end.items()
     }
     delivery.report(OffsetsApplied(delivery.pipeline, delivery.task, offsets))
+    counts = delivery.reader.counts
+    if delivery.is_traced and counts:
+        delivery.report(
+            SliceApplied(
+                delivery.pipeline,
+                delivery.task,
+                part.oldest_ms or min(each.committed_ms for each in counts.values()),
+                begun_ms,
+                now_ms,
+                sum(each.rows for each in counts.values()),
+                sum(each.bytes for each in counts.values()),
+                tuple(sorted(map(str, counts))),
+                part.cut.offset if part.cut else None,
+            )
+        )
 
 
 def _report_state(delivery: Delivery, table: str, state: TaskState, reason: str = "") -> None:

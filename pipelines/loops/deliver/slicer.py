@@ -82,6 +82,7 @@ class Slicer:
         self._commits = CommitFollower(log, pipeline, from_offset=0)
         self._cut: ConsistentCut | None = None
         self._records = self._bytes = 0  # between the last slice and the boundary
+        self._oldest_ms = 0  # of the commits between the last slice and the boundary
         self._last_applied_ms: int | None = None
         self._begun_ms = self._took_ms = 0  # the last slice
         self._decided: dict[TopicPartition, int] = {}
@@ -308,6 +309,7 @@ class Slicer:
             if offset_range.end > self._offsets.get(partition, 0):
                 self._records += offset_range.records
                 self._bytes += offset_range.bytes
+                self._oldest_ms = self._oldest_ms or commit.committed_ms
         self._truncated |= commit.truncated
         before = self._cut or ConsistentCut(offset, 0, {})
         committed_ms = commit.committed_ms or before.committed_ms  # heartbeats have no time
@@ -397,6 +399,7 @@ class Slicer:
         else:
             moves = moves | {self._home: self._commits.next_offset}
         self._records = self._bytes = 0
+        oldest_ms, self._oldest_ms = self._oldest_ms, 0
         topics = {partition.topic for partition in moves}
         left_out = await self._find_mixed({**self._offsets, **moves})
         self._begun_ms = self._clock.monotonic_ms()
@@ -414,6 +417,7 @@ class Slicer:
             split_reader=self._split_reader,
             is_whole=self._are_all_at_the_cut(moves, left_out),
             left_out=left_out,
+            oldest_ms=oldest_ms,
         )
 
     async def _find_mixed(self, offsets: Mapping[TopicPartition, int]) -> frozenset[str]:

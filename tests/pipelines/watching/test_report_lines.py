@@ -11,6 +11,7 @@ from headwater.pipelines.reports import (
     RemarksMade,
     Report,
     RowsMoved,
+    SliceApplied,
     StateChanged,
     TaskState,
 )
@@ -24,6 +25,7 @@ REPORTS: list[Report] = [
     ReadProgress("shop", "source", "ünïcode", 5, None, None, 1 << 40, False),
     OffsetsApplied("shop", "source", {"file/a.csv": "12", "stream": "0/9A3F10"}),
     DeadLettersAdded("shop", "sql", "public.orders", 3, "a number is no date"),
+    SliceApplied("shop", "sql", 1_700, 1_800, 1_900, 17, 1_024, ("public.orders",), 42),
 ]
 
 

@@ -1,0 +1,1 @@
+"""Which data comes from which: events of OpenLineage for sinks."""

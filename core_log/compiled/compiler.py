@@ -12,7 +12,7 @@ from headwater.core_log.compiled.object_cache import (
     UNUSED,
     CompiledFunction,
     LazyFunction,
-    ProcessorFeatures,
+    ObjectCode,
 )
 
 INTEGERS = {8: "b", 16: "h", 32: "i", 64: "q"}
@@ -22,7 +22,7 @@ _jitted: dict[CompiledFunction, Any] = {}
 _made: dict[str, Any] = {}
 
 
-def compile_function(native: CompiledFunction, arguments: Sequence[Any]) -> ProcessorFeatures:
+def compile_function(native: CompiledFunction, arguments: Sequence[Any]) -> ObjectCode:
     """Returns the object code, including all functions that it calls."""
     kinds = tuple(_numba.typeof(each) for each in arguments)
     dispatcher = _jit(native)
@@ -34,7 +34,7 @@ def compile_function(native: CompiledFunction, arguments: Sequence[Any]) -> Proc
     is_tuple = isinstance(returned, types.BaseTuple)
     parts = list(returned) if is_tuple else [] if returned == types.none else [returned]
     letters = "".join(map(_letter, parts))
-    return ProcessorFeatures(result.fndesc.llvm_func_name, letters, is_tuple, bytes(code))
+    return ObjectCode(result.fndesc.llvm_func_name, letters, is_tuple, bytes(code))
 
 
 def _check_stands_alone(module: Any) -> None:

@@ -1,6 +1,7 @@
 """Compiled functions whose machine code is cached and then runs without the compiler."""
 
 # Loading the compiler takes a second and 80 MB in every process; cached code takes neither.
+# `CompiledSpeed` therefore has missing code compiled by a process of its own.
 
 import ctypes
 import hashlib
@@ -18,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from headwater.core_log.foundation.speed import CodeNotCached, is_compiler_elsewhere
+
 FORMAT_VERSION = 2
 DIGEST_BYTES = 32
 RESULT_BYTES = 64
@@ -30,7 +33,7 @@ _loading = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorFeatures:
+class ObjectCode:
     """Cached code, and how to call its function."""
 
     symbol: str
@@ -45,7 +48,7 @@ class ProcessorFeatures:
         return hashlib.sha256(whole).digest() + whole
 
     @classmethod
-    def from_bytes(cls, kept: bytes) -> "ProcessorFeatures":
+    def from_bytes(cls, kept: bytes) -> "ObjectCode":
         """Reads cached code; raises ValueError if it was changed: damaged code would end the
         process."""
         digest, whole = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
@@ -82,6 +85,8 @@ class CompiledFunction:
             if kinds not in self._ready:
                 machine = _find_cached(self.function, kinds)
                 if machine is None:
+                    if is_compiler_elsewhere():
+                        raise CodeNotCached(self.function.__qualname__)
                     from headwater.core_log.compiled.compiler import (
                         compile_function,  # imported late: the compiler
                     )
@@ -128,9 +133,7 @@ def _take_apart(value: Any, kinds: list[Any], words: list[int]) -> None:
         raise TypeError(f"compiled functions do not take a {type(value).__name__}")
 
 
-def _callable_of(
-    machine: ProcessorFeatures, kinds: tuple[Any, ...]
-) -> Callable[[Sequence[int]], Any]:
+def _callable_of(machine: ObjectCode, kinds: tuple[Any, ...]) -> Callable[[Sequence[int]], Any]:
     slots = [slot for kind in kinds for slot in _slots(kind)]
     address = _engine()(machine)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *slots)
@@ -161,7 +164,7 @@ def _slots(kind: Any) -> Iterator[Any]:
 
 
 @cache
-def _engine() -> Callable[[ProcessorFeatures], int]:
+def _engine() -> Callable[[ObjectCode], int]:
     """Loads code into this process and returns where its function begins."""
     import llvmlite.binding as llvm
 
@@ -173,7 +176,7 @@ def _engine() -> Callable[[ProcessorFeatures], int]:
         ending = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
         llvm.add_symbol(UNUSED, ending)
 
-    def load(machine: ProcessorFeatures) -> int:
+    def load(machine: ObjectCode) -> int:
         engine.add_object_file(llvm.ObjectFileRef.from_data(machine.code))
         engine.finalize_object()
         address: int = engine.get_function_address(machine.symbol)
@@ -182,17 +185,17 @@ def _engine() -> Callable[[ProcessorFeatures], int]:
     return load
 
 
-def _find_cached(function: FunctionType, kinds: tuple[Any, ...]) -> ProcessorFeatures | None:
+def _find_cached(function: FunctionType, kinds: tuple[Any, ...]) -> ObjectCode | None:
     name = _name_of(function, kinds)
     for directory in _directories(function):
         try:
-            return ProcessorFeatures.from_bytes((directory / name).read_bytes())
+            return ObjectCode.from_bytes((directory / name).read_bytes())
         except (OSError, ValueError):
             continue
     return None
 
 
-def _keep(function: FunctionType, kinds: tuple[Any, ...], machine: ProcessorFeatures) -> None:
+def _keep(function: FunctionType, kinds: tuple[Any, ...], machine: ObjectCode) -> None:
     """Stores code in the first writable directory; without any, the next process compiles again."""
     name = _name_of(function, kinds)
     for directory in _directories(function):

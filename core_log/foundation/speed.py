@@ -2,8 +2,11 @@
 
 import logging
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Generic, Literal, TypeVar
 
@@ -14,6 +17,18 @@ Speed = Literal["python", "fast"]
 
 VARIABLE = "HEADWATER_SPEED"
 INSTALL = "pip install 'headwater[fast]'"
+
+COMPILER = """
+import os, sys
+os.nice(10)
+module, function, *sys.path[:] = sys.argv[1:]
+from importlib import import_module
+getattr(import_module(module), function)()
+"""
+LOOK_S = 0.2
+"""Interval at which the end of this process is looked for while the compiler works."""
+CACHED_S = 1.0
+"""Cached code is loaded within this time on any machine that has some."""
 
 T = TypeVar("T")
 
@@ -38,17 +53,33 @@ def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
     )
 
 
+class CodeNotCached(Exception):
+    """The code of a function must be compiled first."""
+
+
+class _Here(threading.local):
+    is_compiler_elsewhere = False
+
+
+_here = _Here()
+
+
+def is_compiler_elsewhere() -> bool:
+    """Returns whether code that this thread does not find in the cache is an error."""
+    return _here.is_compiler_elsewhere
+
+
 class CompiledSpeed(Generic[T]):
     """A choice of the plain code until enough work was done that loading the compiled code pays.
 
-    Cached code loads at once. Without a cache the compiler takes many seconds: a thread does it,
-    and nothing waits for it.
+    Cached code loads at once. Without a cache the compiler takes many seconds: a process of its own
+    does it, which gives way to all other work, and nothing waits for it.
     """
 
     def __init__(self, plain: T, load: Callable[[], T] | None, worth: int) -> None:
-        """`load` calls the compiled code once, because that compiles it, and returns it; it is None
-        without a compiler. `worth` is the amount of work, as `count` adds it, that starts
-        loading."""
+        """`load` is a function of a module. It calls the compiled code once, because that compiles
+        it, and returns it; it is None without a compiler. `worth` is the amount of work, as `count`
+        adds it, that starts loading."""
         self.now = plain
         self._load, self._left = load, worth
         self._thread: threading.Thread | None = None
@@ -61,14 +92,15 @@ class CompiledSpeed(Generic[T]):
             return
         with self._sending:  # several threads count
             if self._thread is None:
-                # No daemon thread: the compiler must not be stopped in the middle of its work.
+                # No daemon thread: it must not be stopped in the middle of native code.
                 self._thread = threading.Thread(target=self._warm, name="headwater-compiler")
                 self._thread.start()
 
     def hurry(self) -> None:
-        """Starts loading at once and waits for it, because much work is known to come."""
+        """Starts loading at once and waits for cached code, because much work is known to come."""
         self.count(self._left)
-        self.wait()
+        if self._thread is not None:
+            self._thread.join(CACHED_S)
 
     def wait(self) -> None:
         """Waits until the compiled code is loaded, if loading has begun."""
@@ -77,10 +109,41 @@ class CompiledSpeed(Generic[T]):
 
     def _warm(self) -> None:
         assert self._load is not None, "it is only sent for where there is one"
+        _here.is_compiler_elsewhere = True
         try:
-            with freeze_imports():  # otherwise the loading time is waited for several times
-                self.now = self._load()
+            self.now = _load_cached(self._load)
         except Exception as error:
-            logger.warning("the compiled code cannot be loaded: %s", type(error).__name__)
+            if threading.main_thread().is_alive():  # at the end nobody needs the code any more
+                logger.warning("the compiled code cannot be loaded: %r", error)
             return
         self.is_warm = True
+
+
+def _load_cached(load: Callable[[], T]) -> T:
+    try:
+        with freeze_imports():  # otherwise the loading time is waited for several times
+            return load()
+    except CodeNotCached:
+        _compile_elsewhere(load)
+    _here.is_compiler_elsewhere = False  # there may be no directory to keep code in
+    with freeze_imports():
+        return load()
+
+
+def _compile_elsewhere(load: Callable[[], object]) -> None:
+    """Has a process call `load`, which keeps the code that it compiles. That process ends with this
+    one."""
+    call = [load.__module__, load.__qualname__]
+    compiler = subprocess.Popen(
+        [sys.executable, "-c", COMPILER, *call, *sys.path],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            compiler.wait(LOOK_S)
+            return
+        if not threading.main_thread().is_alive():
+            compiler.kill()
+            raise CodeNotCached("this process ends")

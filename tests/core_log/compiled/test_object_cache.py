@@ -15,6 +15,19 @@ from headwater.core_log.foundation.array_types import Int64Array
 
 pytest.importorskip("numba")
 
+FIRST_USE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from headwater.core_log.compiled import object_cache
+from headwater.core_log.rows.json import scanner
+if sys.argv[2] == "endless":
+    object_cache._find_cached = lambda function, kinds: None
+print(scanner.is_ready_for(1 << 20))
+if sys.argv[2] == "waits":
+    scanner._scan().wait()
+    print(scanner.is_ready_for(1 << 20), "numba" in sys.modules)
+"""
+ENDLESS = "import threading; threading.Event().wait()"
 STEP = 3
 FACTORS = np.array([1, 10, 100], np.int64)
 PROGRAM = """
@@ -138,3 +151,24 @@ def test_a_process_that_finds_code_does_not_load_the_compiler(tmp_path: Path) ->
 
     assert first[0] == "True", "whether it was made just now or before"
     assert second == ["True", "False"]
+
+
+def run_first_use(path: Path, how: str) -> list[str]:
+    """Returns the words that the program prints; it prints nothing else."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FIRST_USE, str(path), how], capture_output=True, check=True
+    )
+    assert ran.stderr == b""
+    return ran.stdout.decode().split()
+
+
+def test_a_process_ends_without_waiting_for_the_compiler(tmp_path: Path) -> None:
+    compiler = tmp_path / "numba"
+    compiler.mkdir()
+    (compiler / "__init__.py").write_text(ENDLESS)
+
+    assert run_first_use(tmp_path, "endless") == ["False"]
+
+
+def test_a_process_of_its_own_compiles_what_a_pipeline_needs(tmp_path: Path) -> None:
+    assert run_first_use(tmp_path, "waits") == ["False", "True", "False"]

@@ -363,8 +363,7 @@ def main() -> None:
         ground = Ground(server, Path(directory), peers_directory(), Collected())
         if chosen.add:
             ground.collected = measured_before(chosen.only)
-        else:
-            keep_compiled_code(ground)
+        keep_compiled_code(ground)
         for name in chosen.only:
             for number in range(chosen.rounds):
                 measure_round(ground, cases[name], chosen.tools)

@@ -12,6 +12,7 @@ from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.group_commit import GroupCommit
 from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.replica_fetcher import Leaders
 from headwater.core_log.broker.replicas import METADATA_ID, Replicas
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
@@ -67,6 +68,8 @@ class Broker:
             flush_wait_ms_max=settings.flush_wait_ms_max,
             after_round=self._after_round,
         )
+        self.peers: Leaders | None = None
+        """The other brokers of the cluster."""
         self.replicas = Replicas(self)
         self.find_led = self.replicas.find_led
         self.coordination: Coordination | None = None
@@ -213,6 +216,7 @@ class Broker:
         self.is_stopping = True
         for partition in self.partitions:
             partition.wake()
+            partition.wake_followers()
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Returns a partition that is led here, for the coordinators, which write even if it is not
@@ -263,6 +267,7 @@ class Broker:
 
     def abandon(self) -> None:
         """Gives up the directory without syncing, after a failed start."""
+        self.replicas.fetchers.stop()
         if self.coordination is not None:
             self.coordination.abandon()
         self.store.close(clean=False)
@@ -271,6 +276,7 @@ class Broker:
         """Syncs and closes everything, and marks the stop as clean if nothing is left to do."""
         is_settled = True
         await self.metadata.finish_applying()
+        await self.replicas.close()
         if self.coordination is not None:
             try:
                 await self.coordination.close()

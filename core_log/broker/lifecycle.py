@@ -33,6 +33,7 @@ from headwater.core_log.storage.files import Files, OsFiles
 from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
+FOLLOWERS_EXPIRE_LATER_MS = 3_600_000
 LOOK_S = 5.0
 """Interval of the check of partitions without a reported failure."""
 
@@ -85,14 +86,16 @@ class PeriodicTasks:
 
     async def tidy(self, now_ms: int) -> None:
         """Handles one partition after another, so that the loop is never blocked for long."""
-        for partition in self._broker.partitions:
+        for partition in self._broker.replicas.all:
             if not partition.is_served:
                 continue
             try:
-                removal = partition.log.apply_retention(now_ms, below=partition.high_watermark)
+                leads, log = partition.leader is not None, partition.log
+                removal = log.apply_retention(now_ms, below=partition.high_watermark, leads=leads)
                 if removal is not None:
                     await asyncio.to_thread(removal.run)
-                partition.log.producers.expire(now_ms)
+                # a leader forgets a producer first: its followers may lead next
+                log.producers.expire(now_ms if leads else now_ms - FOLLOWERS_EXPIRE_LATER_MS)
             except HeadwaterError as error:
                 logger.error("%s-%d: %s", partition.topic, partition.index, error)
             await asyncio.sleep(0)

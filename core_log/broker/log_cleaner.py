@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 NO_TIMESTAMP = -1
+ANNOUNCEMENT_S_MAX = 5.0
 Compact = Callable[[CompactionRequest], Awaitable[CompactionResult]]
 """Runs one compaction outside the event loop."""
 
@@ -48,7 +49,7 @@ class LogCleaner:
         self, now_ms: int, *, without: set[Partition]
     ) -> tuple[Partition, Cleanable] | None:
         best: tuple[Partition, Cleanable] | None = None
-        for partition in self._broker.partitions:
+        for partition in self._broker.replicas.all:
             config = partition.log.config
             if not config.is_compacted or partition in without or not partition.is_served:
                 continue
@@ -61,13 +62,16 @@ class LogCleaner:
 
     def what_is_cleanable(self, partition: Partition, now_ms: int) -> Cleanable | None:
         log = partition.log
+        stable_offset = min(partition.last_stable_offset, log.recovery_point)
+        if partition.leader is None:  # not before the leader has announced it
+            stable_offset = min(stable_offset, log.cleaned_to)
         closed = [segment for segment in log.segments if segment is not log.segments.active]
         return cleanable(
             [facts_of(segment) for segment in closed],
             log.config,
             active_offset=log.segments.active.base_offset,
             first_dirty_offset=log.first_dirty_offset,
-            stable_offset=min(partition.last_stable_offset, log.recovery_point),
+            stable_offset=stable_offset,
             now_ms=now_ms,
         )
 
@@ -85,9 +89,17 @@ class LogCleaner:
     async def _take_over(
         self, partition: Partition, found: Cleanable, result: CompactionResult
     ) -> None:
-        """Stores first how far compaction removes records, then replaces the old segments."""
+        """Stores first how far compaction removes records, then replaces the old segments. The
+        replicas in sync take these marks before: who leads next then tells no lower ones."""
         log = partition.log
-        log.note_cleaned(cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to)
+        if result.cleaned_to > log.cleaned_to or result.deletes_dropped_to > log.deletes_dropped_to:
+            if partition.leader is None:  # it led when this pass began
+                return
+            log.note_cleaned(
+                cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to
+            )
+        if not await partition.announce_marks(wait_s_max=ANNOUNCEMENT_S_MAX):
+            return  # a later pass repeats this one
         for swap in result.swaps:
             if not still_stand(log, found, swap):
                 return  # a later pass repeats this one
@@ -143,7 +155,7 @@ def facts_of(segment: Segment) -> SegmentFacts:
 
 
 def request_for(partition: Partition, found: Cleanable, now_ms: int) -> CompactionRequest:
-    log, config = partition.log, partition.log.config
+    log, config, leads = partition.log, partition.log.config, partition.leader is not None
     last_records = {
         producer_id: LastRecord(
             producer.epoch, producer.batches[-1].last_offset if producer.batches else None
@@ -155,8 +167,9 @@ def request_for(partition: Partition, found: Cleanable, now_ms: int) -> Compacti
         segments=found.segments,
         first_dirty_offset=found.first_dirty_offset,
         end_offset=found.end_offset,
-        now_ms=now_ms,
-        delete_retention_ms=config.delete_retention_ms,
+        # a follower drops no deletes: it may not know yet which of them its leader has dropped
+        now_ms=now_ms if leads else 0,
+        delete_retention_ms=config.delete_retention_ms + (0 if leads else now_ms),
         segment_bytes=config.segment_bytes,
         index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,

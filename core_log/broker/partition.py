@@ -5,6 +5,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from typing import Protocol
 from uuid import UUID
@@ -86,6 +87,8 @@ class Partition:
         self._commit_waiters: deque[tuple[int, CommitWaiter]] = deque()
         self._sync_waiters: deque[tuple[int, Wake]] = deque()
         self._fetch_waiters: dict[Wake, bool] = {}
+        self._follower_waiters: dict[Wake, None] = {}
+        self._progress_waiters: list[tuple[Callable[[], bool], asyncio.Event]] = []
         self.is_deleted = False
         self.is_recovering = False
         """Markers that a crash may have removed are being written again, because readers may have
@@ -155,6 +158,18 @@ class Partition:
         assert self.leader is not None, "only a leader appends"
         self.leader.on_append(self.log.end_offset)
         self._flusher.note_write(self, is_urgent=is_urgent or self._is_awaited)
+        if self._follower_waiters:  # they need not wait for our disk
+            self.wake_followers()
+
+    def append_fetched(self, batches: memoryview, *, now_ms: int) -> None:
+        """Appends what the leader has sent; a sync follows at once."""
+        follower = self.follower
+        assert follower is not None, "only a follower copies its leader"
+        try:
+            self.log.append_as_follower(batches, now_ms=now_ms)
+        finally:
+            follower.on_append(self.log.end_offset, self.log.last_epoch)
+            self._flusher.note_write(self, is_urgent=True)
 
     def on_durable(self) -> None:
         """Called when the log's durable offset may have moved."""
@@ -178,6 +193,14 @@ class Partition:
                 self._fetch_waiters.clear()
             for wake in fetches:
                 call(wake)
+        if refusal is not ErrorCode.NONE:
+            self.wake_followers()
+            self._on_progress()
+
+    def wake_followers(self) -> None:
+        """Tells waiting followers of news: of records, of another log start, or of another role."""
+        for wake in tuple(self._follower_waiters):
+            call(wake)
 
     def _refuse_waiters(self, reason: ErrorCode) -> None:
         """Tells all that wait for the high watermark that it will not come for them."""
@@ -202,7 +225,13 @@ class Partition:
         return self.leader is not None and broker_id in self.leader.progress
 
     def on_follower_fetch(
-        self, follower: int, part: FetchPart, *, broker_epoch: int, now_ms: int
+        self,
+        follower: int,
+        part: FetchPart,
+        *,
+        broker_epoch: int,
+        marks: tuple[int, int] = (0, 0),
+        now_ms: int,
     ) -> None:
         """Handles a replica's request, by which it says that its disk has everything below the
         offset. One whose log diverges says nothing."""
@@ -223,9 +252,12 @@ class Partition:
                 now_ms,
                 start_offset=part.log_start_offset,
                 broker_epoch=broker_epoch,
+                marks=marks,
             )
             if leader.high_watermark > before:
                 self.wake()
+            if self._progress_waiters:
+                self._on_progress()
 
     def on_record(self, record: PartitionRecord, *, min_in_sync: int, now_ms: int) -> None:
         """Applies a new record of the cluster's metadata about this leader."""
@@ -235,9 +267,11 @@ class Partition:
         if epoch > leader.leader_epoch:
             self.log.begin_epoch(epoch)
             leader.on_epoch(epoch, in_sync, version, now_ms, min_in_sync=min_in_sync)
+            self.wake_followers()
         else:
             leader.on_in_sync(in_sync, version, min_in_sync=min_in_sync)
         self.wake()
+        self._on_progress()
         if not leader.has_enough_in_sync:
             self._refuse_waiters(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -285,6 +319,52 @@ class Partition:
             await done.wait()
         self._check(outcome)
 
+    @property
+    def low_watermark(self) -> int:
+        """No replica in sync has anything older."""
+        start_offset = self.log.start_offset
+        return (
+            self.leader.low_watermark(start_offset)
+            if isinstance(self.leader, Leader)
+            else start_offset
+        )
+
+    async def delete_records_before(self, offset: int) -> None:
+        """Moves up the start of the log; returns once all in sync have followed, or this broker no
+        longer leads."""
+        self.log.delete_records_before(offset)
+        start_offset = self.log.start_offset
+        await self._until(lambda: self.low_watermark >= start_offset)
+
+    async def announce_marks(self, *, wait_s_max: float) -> bool:
+        """Whether all in sync have stored the marks of compaction in that time; a follower
+        announces none."""
+        leader, marks = self.leader, (self.log.cleaned_to, self.log.deletes_dropped_to)
+        if not isinstance(leader, Leader):
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s_max):
+                await self._until(lambda: leader.has_announced(marks))
+        return self.leader is leader and leader.has_announced(marks)
+
+    async def _until(self, met: Callable[[], bool]) -> None:
+        """Returns once followers have brought it about, or this broker no longer leads."""
+        if met() or self.refusal is not ErrorCode.NONE:
+            return
+        waiter = (met, asyncio.Event())
+        self._progress_waiters.append(waiter)
+        self.wake_followers()
+        try:
+            await waiter[1].wait()
+        finally:
+            self._progress_waiters.remove(waiter)
+
+    def _on_progress(self) -> None:
+        is_over = self.refusal is not ErrorCode.NONE
+        for met, event in self._progress_waiters:
+            if is_over or met():
+                event.set()
+
     def when_synced(self, end_offset: int, wake: Wake) -> None:
         """Calls `wake` once our own disk has everything below, including markers, or never will.
         The high watermark does not tell: a decided marker lets it pass without a sync."""
@@ -318,6 +398,13 @@ class Partition:
 
     def unpark(self, wake: Wake) -> None:
         self._fetch_waiters.pop(wake, None)
+
+    def park_follower(self, wake: Wake) -> None:
+        """Calls `wake` whenever there is news for a follower, until `unpark_follower`."""
+        self._follower_waiters[wake] = None
+
+    def unpark_follower(self, wake: Wake) -> None:
+        self._follower_waiters.pop(wake, None)
 
     @property
     def _is_awaited(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.replica_fetcher import ReplicaFetchers
 from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -39,6 +40,7 @@ class Replicas:
         self._reasons: dict[tuple[str, int], str] = {}
         self._pending: set[tuple[str, int]] = set()
         """Partitions whose turn has not come yet: they are not offline."""
+        self.fetchers = ReplicaFetchers(broker)
         self.has_failed = asyncio.Event()
         """Set by a failure, so that the recovery of partitions need not wait for its next turn."""
         self.has_failed.set()
@@ -190,7 +192,8 @@ class Replicas:
         mark = min(broker.store.high_watermark(log), log.durable_offset)
         if record.leader != self._node_id:
             follower = self._new_follower(log, topic, record, mark)
-            self.add(Partition(topic.topic_id, log, follower, broker.committer))
+            partition = self.add(Partition(topic.topic_id, log, follower, broker.committer))
+            self.fetchers.follow(partition)
         else:
             leader = self._new_leader(log, topic, record, mark)
             partition = Partition(topic.topic_id, log, leader, broker.committer)
@@ -207,6 +210,7 @@ class Replicas:
 
     def _elect(self, partition: Partition, topic: Topic, record: PartitionRecord) -> None:
         """Leads a partition that followed until now."""
+        self.fetchers.leave(partition)
         leader = self._new_leader(partition.log, topic, record, partition.high_watermark)
         partition.lead(leader)
         self._enter_led(partition)
@@ -219,8 +223,10 @@ class Replicas:
             log, mark = partition.log, partition.high_watermark
             partition.follow(self._new_follower(log, topic, record, mark))
             self._tell_resigned(partition)
+            self.fetchers.follow(partition)
         elif record.leader_epoch > follower.leader_epoch:
             follower.on_leader(record.leader, record.leader_epoch)
+            self.fetchers.follow(partition)
 
     def _tell_elected(self, partition: Partition) -> None:
         if self._broker.coordination is not None and partition.is_served:
@@ -264,6 +270,9 @@ class Replicas:
     def add(self, partition: Partition) -> Partition:
         """Enters an opened partition, in place of an older one of its name."""
         partition.on_durable()
+        former = self._hosted.get((partition.topic, partition.index))
+        if former is not None:
+            self.fetchers.leave(former)
         self._hosted[partition.topic, partition.index] = partition
         self._leave_led(partition)
         if partition.leader is not None:
@@ -283,6 +292,7 @@ class Replicas:
         self._reasons.pop((name, index), None)
         if partition is not None:
             self._leave_led(partition)
+            self.fetchers.leave(partition)
             partition.close_waiters()
             self._tell_resigned(partition)
         try:
@@ -338,6 +348,10 @@ class Replicas:
 
     def forget_failure(self, partition: Partition) -> None:
         self._reasons.pop((partition.topic, partition.index), None)
+
+    async def close(self) -> None:
+        """Follows nobody any more."""
+        await self.fetchers.close()
 
     def clear(self) -> None:
         """Forgets all partitions: a file is closed with its last reference."""

@@ -14,11 +14,13 @@ from headwater.core_log.protocol.frames import (
     text,
 )
 from headwater.core_log.protocol.primitives import read_varint, varint_bytes
+from headwater.core_log.protocol.replica_fetch import CLEANED_TO, DELETES_DROPPED_TO
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 
-_SHORT, _INT = Struct(">h"), Struct(">i")
+NO_MARKS = (0, 0)
+_SHORT, _INT, _LONG = Struct(">h"), Struct(">i"), Struct(">q")
 _HEAD_TO_V14 = Struct(">iiiibii")  # replica, wait, min, max, isolation, session id and epoch
 _HEAD_FROM_V15 = Struct(">iiibii")
 _HEAD_TO_V6 = Struct(">iiiib")
@@ -73,6 +75,7 @@ class FetchLine(NamedTuple, Generic[S]):
     records: Sequence[S] = ()
     record_bytes: int = 0
     diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
+    marks: tuple[int, int] = (0, 0)  # how far compaction goes, and drops deletes, for a follower
 
 
 def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
@@ -272,6 +275,16 @@ def _write_line_head(chunks: list[bytes], index: int, line: FetchLine[S], versio
         )
 
 
+def _line_tags(diverging: tuple[int, int] | None, marks: tuple[int, int]) -> bytes:
+    tags: list[bytes] = []
+    if diverging is not None:  # number 0, 13 bytes, closed by its own empty tags
+        tags.append(b"\x00\x0d" + _EPOCH_END.pack(*diverging) + b"\0")
+    for number, offset in zip((CLEANED_TO, DELETES_DROPPED_TO), marks, strict=True):
+        if offset:
+            tags.append(varint_bytes(number) + b"\x08" + _LONG.pack(offset))
+    return varint_bytes(len(tags)) + b"".join(tags)
+
+
 def _write_flexible(
     writer: _Writer[S], parts: Sequence[FetchPart], lines: Sequence[FetchLine[S]], version: int
 ) -> None:
@@ -292,9 +305,9 @@ def _write_flexible(
                 writer.pending += (_ABORTED.pack(*each), b"\0")
             writer.pending += (_INT.pack(-1), varint_bytes(line.record_bytes + 1))
             writer.add_records(line)
-            if line.diverging is None:
+            if line.diverging is None and line.marks == NO_MARKS:
                 writer.pending.append(b"\0")
-            else:  # one tagged field: number 0, 13 bytes, closed by its own empty tags
-                writer.pending += (b"\x01\x00\x0d", _EPOCH_END.pack(*line.diverging), b"\0")
+            else:
+                writer.pending.append(_line_tags(line.diverging, line.marks))
         writer.pending.append(b"\0")
     writer.pending.append(b"\0")

@@ -31,6 +31,8 @@ class Follower:
     high_watermark: int = 0
     last_epoch: int = UNKNOWN  # of its newest batch
     allows_unclean: bool = False
+    told_mark: int = 0
+    """The high watermark as this leader has told it; it may be ahead of our disk."""
 
     def next_fetch(self) -> FollowerFetch | None:
         """Returns the next fetch; None while fetched records wait for the disk."""
@@ -48,9 +50,12 @@ class Follower:
             "what is on disk only grows, and was written before"
         )
         self.durable_offset = offset
+        self.on_high_watermark(self.told_mark)
 
     def on_high_watermark(self, leaders: int) -> None:
-        """Applies the leader's high watermark, up to our own end; answers may arrive late."""
+        """Applies the leader's high watermark, up to what is on our disk; answers may arrive
+        late."""
+        self.told_mark = max(self.told_mark, leaders)
         self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
 
     def on_diverging(self, leaders: EpochEnd, own: EpochEnds) -> int:
@@ -75,6 +80,7 @@ class Follower:
         self.end_offset, self.last_epoch = end_offset, last_epoch
         self.durable_offset = min(self.durable_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
+        self.told_mark = self.high_watermark
 
     def on_leader_start(self, start_offset: int) -> bool:
         """Called when the leader has deleted older records. Returns True if these are all our
@@ -82,10 +88,16 @@ class Follower:
         self.start_offset = max(self.start_offset, start_offset)
         if self.start_offset <= self.end_offset:
             return False
-        self.end_offset = self.durable_offset = self.high_watermark = self.start_offset
-        self.last_epoch = UNKNOWN
+        self.on_start_over(self.start_offset)
         return True
+
+    def on_start_over(self, start_offset: int) -> None:
+        """Called when the log begins again, empty, at that offset."""
+        self.start_offset = self.end_offset = self.durable_offset = start_offset
+        self.high_watermark = self.told_mark = start_offset
+        self.last_epoch = UNKNOWN
 
     def on_leader(self, leader_id: int, leader_epoch: int) -> None:
         assert leader_epoch > self.leader_epoch, "leader epochs only grow"
         self.leader_id, self.leader_epoch = leader_id, leader_epoch
+        self.told_mark = self.high_watermark

@@ -28,6 +28,7 @@ class FollowerProgress:
     leader_end: int = 0  # the end of the leader's log at that fetch
     caught_up_ms: int = UNKNOWN  # when it last had all of the leader's records
     broker_epoch: int = UNKNOWN
+    marks: tuple[int, int] = (0, 0)  # of compaction, as it has stored them
 
     def note_fetch(self, offset: int, leader_end: int, now_ms: int) -> None:
         if offset >= leader_end:
@@ -113,6 +114,7 @@ class Leader:
         *,
         start_offset: int = 0,
         broker_epoch: int = UNKNOWN,
+        marks: tuple[int, int] = (0, 0),
     ) -> InSyncProposal | None:
         """Returns a proposal if this fetch shows that the follower has caught up. One from beyond
         our end shows nothing; it is answered that its offset is out of range."""
@@ -121,6 +123,7 @@ class Leader:
         progress = self.progress[follower]
         progress.note_fetch(offset, self.end_offset, now_ms)
         progress.start_offset, progress.broker_epoch = start_offset, broker_epoch
+        progress.marks = marks
         if follower in self.in_sync:
             self._advance()
             return None
@@ -174,6 +177,17 @@ class Leader:
         self.leader_epoch, self.partition_epoch = leader_epoch, partition_epoch
         self.in_sync, self.min_in_sync = frozenset(in_sync), min_in_sync
         self._begin_epoch(now_ms)
+
+    def has_announced(self, marks: tuple[int, int]) -> bool:
+        """Whether compaction may go so far: whoever is elected next then tells no lower marks than
+        these."""
+        if len(self.in_sync) < min(self.min_in_sync, len(self.replicas)):
+            return False
+        return all(
+            taken >= mark
+            for replica in self.in_sync - {self.broker_id}
+            for taken, mark in zip(self.progress[replica].marks, marks, strict=True)
+        )
 
     def low_watermark(self, own_start_offset: int) -> int:
         """Returns the lowest log start of the in-sync replicas: no replica serves anything

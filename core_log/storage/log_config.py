@@ -44,3 +44,7 @@ class LogConfig:
     def opens_batches(self) -> bool:
         """Whether a leader looks into batches, for keys or to compress them again."""
         return "compact" in self.cleanup_policy or self.compression_type != "producer"
+
+
+WITHOUT_EXPIRY = LogConfig(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
+"""Retention removes nothing but what lies below a log's start."""

@@ -20,11 +20,11 @@ from headwater.core_log.storage.durability import Durability, RemovalJob
 from headwater.core_log.storage.durability import SyncJob as SyncJob
 from headwater.core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
 from headwater.core_log.storage.leader_epochs import EpochCache
-from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.log_config import WITHOUT_EXPIRY, LogConfig
 from headwater.core_log.storage.producers import ProducerStates, is_data
 from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
 from headwater.core_log.storage.retention import Growth, find_expired, is_worth_rolling
-from headwater.core_log.storage.segment import FOREVER, LOG, SUFFIXES, Segment
+from headwater.core_log.storage.segment import FOREVER, LOG, Segment
 from headwater.core_log.storage.segments import Segments
 from headwater.core_log.storage.snapshots import SPACING_BYTES, ProducerSnapshots
 from headwater.core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
@@ -397,18 +397,15 @@ class PartitionLog:
             self.start_offset = offset
         return self.start_offset
 
-    def apply_retention(self, now_ms: int, *, below: int) -> RemovalJob | None:
-        """Removes expired segments; returns the job that deletes their files."""
-        is_aged = is_worth_rolling(self.segments, self._config, now_ms=now_ms)
+    def apply_retention(self, now_ms: int, *, below: int, leads: bool = True) -> RemovalJob | None:
+        """Removes expired segments; returns the job that deletes their files. A follower removes
+        only what lies below the start that its leader has given."""
+        config = self._config if leads else WITHOUT_EXPIRY
+        is_aged = is_worth_rolling(self.segments, config, now_ms=now_ms)
         if is_aged and self.end_offset <= below:
             self.roll()
-        gone = find_expired(
-            self.segments,
-            self._config,
-            now_ms=now_ms,
-            start_offset=self.start_offset,
-            below=below,
-        )
+        start, segments = self.start_offset, self.segments
+        gone = find_expired(segments, config, now_ms=now_ms, start_offset=start, below=below)
         if not gone:
             return None
         following = self.segments.after(gone[-1])
@@ -450,6 +447,23 @@ class PartitionLog:
         self._durability.on_truncated(self.end_offset)
         self._growth = Growth(active, self._config, snapshot_size=active.size)
 
+    def start_over(self, offset: int) -> None:
+        """Removes everything and goes on, empty, at `offset`, on disk on return. After a crash the
+        log is empty, here or there."""
+        self.truncate_to(self.segments.first.base_offset)
+        with self._refusing():
+            self._marks.settle_start(offset)
+            if (emptied := self.segments.active).base_offset != offset:
+                self.segments.add(self._segment(offset, is_new=True))
+                for path in self.segments.drop([emptied]):
+                    self._files.remove(path)
+            self._snapshots.drop_after(-1)
+            self._files.sync_directory(self.directory)
+            self._marks.settle_recovery_point(offset)
+        self.start_offset = self.end_offset = offset
+        self._durability.on_closed(offset)
+        self._growth = Growth(self.segments.active, self._config, snapshot_size=0)
+
     def close(self, *, clean: bool = True) -> None:
         """Syncs everything, so that the next opening need not read the batches."""
         if not clean or self.failure is not None:
@@ -466,11 +480,7 @@ class PartitionLog:
 
     def _sync_everything(self) -> None:
         self.epochs.store()
-        for segment in self.segments.from_offset(self.recovery_point):
-            for suffix in SUFFIXES:
-                path = segment.path.with_suffix(suffix)
-                if self._files.exists(path):
-                    self._files.open(path).sync()
+        self.segments.sync_files(from_offset=self.recovery_point)
         self._files.sync_directory(self.directory)
         self._files.sync_directory(self.directory.parent)
         self._durability.on_closed(self.end_offset)

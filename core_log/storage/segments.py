@@ -152,6 +152,14 @@ class Segments:
                     return found
         return found
 
+    def sync_files(self, *, from_offset: int) -> None:
+        """Syncs every file of the segment of `from_offset` and of all after it."""
+        for segment in self.from_offset(from_offset):
+            for suffix in SUFFIXES:
+                path = segment.path.with_suffix(suffix)
+                if self._files.exists(path):
+                    self._files.open(path).sync()
+
     def _use(self, segment: Segment) -> None:
         """Keeps few sealed segments open, so that a long partition needs few file descriptors."""
         if segment in self._recent:

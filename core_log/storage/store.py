@@ -246,6 +246,12 @@ class Store:
             for key, offset in offsets.items():
                 checkpoint.set(*key, offset)
 
+    def lower_high_watermark(self, log: PartitionLog, offset: int) -> None:
+        """Writes a high watermark below which records were given up, on disk on return."""
+        self.write_high_watermarks([(log, offset)])
+        with suppress(OSError):
+            self.checkpoints.high_watermarks.sync()
+
     def report_strays(self) -> None:
         """Logs the partitions in this directory that belong to no known topic."""
         self._strays = self._found - self._partitions.keys() - self._refused

@@ -1,10 +1,11 @@
 """DeleteRecords (key 21), versions 0 to 2: moves up the start of partitions.
 
 It covers everything written before the request: it waits until that is on disk, so that a client
-that appended with acks=1 can delete it. Refused for internal topics, and for topics that are only
-compacted. Deliberately not done: waiting for followers to follow, until there are any.
+that appended with acks=1 can delete it. It is answered once every replica in sync has followed.
+Refused for internal topics, and for topics that are only compacted.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import code_of
@@ -32,28 +33,33 @@ NO_WATERMARK = -1
 async def handle_delete_records(
     broker: "Broker", request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
+    until_s = asyncio.get_running_loop().time() + request.timeout_ms / 1000
     await bring_to_disk(
         broker.find_led(topic.name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
     )
+    answers = [
+        [await answer(broker, topic.name, each, until_s) for each in topic.partitions]
+        for topic in request.topics
+    ]
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[answer(broker, topic.name, each) for each in topic.partitions],
-            )
-            for topic in request.topics
+            DeleteRecordsTopicResult(name=topic.name, partitions=partitions)
+            for topic, partitions in zip(request.topics, answers, strict=True)
         ]
     )
 
 
-def answer(
-    broker: "Broker", topic: str, wanted: DeleteRecordsPartition
+async def answer(
+    broker: "Broker", topic: str, wanted: DeleteRecordsPartition, until_s: float
 ) -> DeleteRecordsPartitionResult:
     index = wanted.partition_index
     try:
-        outcome = delete(broker, topic, index, wanted.offset)
+        async with asyncio.timeout_at(until_s):
+            outcome = await delete(broker, topic, index, wanted.offset)
+    except TimeoutError:
+        outcome = ErrorCode.REQUEST_TIMED_OUT
     except HeadwaterError as error:
         outcome = code_of(error)
     if isinstance(outcome, ErrorCode):
@@ -63,8 +69,8 @@ def answer(
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=outcome)
 
 
-def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | ErrorCode:
-    """Returns the partition's new start offset, or the error."""
+async def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | ErrorCode:
+    """Returns the partition's new low watermark, or the error."""
     partition = broker.find_led(topic, index)
     if partition is None:
         return broker.why_not_led(topic, index)
@@ -78,5 +84,6 @@ def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | Error
         return ErrorCode.REQUEST_TIMED_OUT  # the disk is slow: the records may still become durable
     if not 0 <= offset <= partition.high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE
-    partition.log.delete_records_before(offset)
-    return partition.log.start_offset
+    await partition.delete_records_before(offset)
+    refusal = partition.refusal
+    return partition.low_watermark if refusal is ErrorCode.NONE else refusal

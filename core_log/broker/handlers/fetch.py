@@ -4,6 +4,7 @@ Batches are sent as they are stored. A batch whose content contradicts its heade
 client; docs/running.md says how to skip it. Records of zstd are served by every version, as Kafka
 does since 4.0.
 
+A request of a replica is believed only in version 18, under the present registration of a broker.
 Deliberately not done: fetch sessions (every request names all its partitions), preferred read
 replicas, down-conversion, throttling, tiered storage.
 """
@@ -14,13 +15,8 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
-from headwater.core_log.broker.partition import (
-    FetchedPartition,
-    Partition,
-    Reach,
-    read_line,
-    refuse_stranger,
-)
+from headwater.core_log.broker.partition import FetchedPartition, Reach, read_line
+from headwater.core_log.broker.replica_fetches import answer_replica
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
     FetchFrame,
@@ -53,6 +49,8 @@ def handle_fetch(
             (), nothing, correlation_id, context.api_version, error_code=code
         )
         return Reply(refusal)
+    if request.replica_id >= 0:
+        return answer_replica(broker, frame, position, request, correlation_id, context.api_version)
     return PendingFetch(broker, request, correlation_id, context.api_version).start()
 
 
@@ -64,19 +62,12 @@ class PendingFetch:
     ) -> None:
         self.broker, self.request = broker, request
         self.correlation_id, self.version = correlation_id, version
-        self.reach = Reach.COMMITTED
-        self.is_registered = broker.is_registered(request.replica_id, request.replica_epoch)
-        """Whether it comes from another broker of this cluster, in its present life."""
-        if request.replica_id >= 0:
-            self.reach = Reach.END  # only for partitions that it replicates; others refuse it
-        elif request.isolation == READ_COMMITTED:
-            self.reach = Reach.STABLE
+        is_committed = request.isolation == READ_COMMITTED
+        self.reach = Reach.STABLE if is_committed else Reach.COMMITTED
         self.reply: Reply | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     def start(self) -> Reply:
-        if self.is_registered:
-            self._note_follower()
         lines = self._read()
         if self.request.wait_ms_max <= 0 or self._is_enough(lines):
             return Reply(self._answer(lines))
@@ -88,18 +79,6 @@ class PendingFetch:
             if partition is not None:
                 partition.park(self._wake, reach=self.reach)
         return self.reply
-
-    def _note_follower(self) -> None:
-        """A follower that requests an offset proves that it has everything below."""
-        for part in self.request.parts:
-            partition = self.broker.find_led(part.topic, part.partition)
-            if partition is not None:
-                partition.on_follower_fetch(
-                    self.request.replica_id,
-                    part,
-                    broker_epoch=self.request.replica_epoch,
-                    now_ms=self.broker.clock.monotonic_ms(),
-                )
 
     def _read(self) -> list[FetchedPartition]:
         """Fills the lines in order, within the request's and each partition's own limit."""
@@ -117,8 +96,6 @@ class PendingFetch:
         partition = self.broker.find_led(part.topic, part.partition)
         if partition is None:
             return FetchLine(self.broker.why_not_led(part.topic, part.partition))
-        if self.reach is Reach.END and not self._follows(partition):
-            return FetchLine(refuse_stranger(partition, part.leader_epoch))
         return read_line(
             partition,
             part,
@@ -126,9 +103,6 @@ class PendingFetch:
             bytes_max=max(0, min(left, part.bytes_max)),
             at_least_one=is_first,
         )
-
-    def _follows(self, partition: Partition) -> bool:
-        return self.is_registered and partition.is_replicated_by(self.request.replica_id)
 
     def _is_enough(self, lines: list[FetchedPartition]) -> bool:
         size = 0

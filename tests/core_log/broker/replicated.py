@@ -1,6 +1,7 @@
 """Several brokers with their files in memory, and one image of the cluster's metadata that reaches
 each of them when a test says so."""
 
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.frames import read_response_header, request_frame
 from headwater.core_log.protocol.message import Request, decode, response_type
@@ -31,11 +33,10 @@ from headwater.core_log.replication.elections import change_in_sync
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.metadata_records import MetadataRecord, PartitionRecord
 from headwater.core_log.replication.topic_config import TopicConfigs
-from headwater.core_log.storage.files import Files
 from headwater.core_log.storage.store import Store
 from tests.builders import START_MS, batch
 from tests.core_log.broker.in_memory import SERVED
-from tests.fakes import MemoryFiles, SimulatedClock
+from tests.fakes import FaultyFiles, MemoryFiles, SimulatedClock
 
 TOPIC = "t"
 A = TypeVar("A")
@@ -44,14 +45,17 @@ A = TypeVar("A")
 class Node:
     """One broker, and how far it has the metadata."""
 
-    def __init__(self, node_id: int, clock: SimulatedClock, files: Files) -> None:
+    def __init__(
+        self, node_id: int, clock: SimulatedClock, files: FaultyFiles, **settings: Any
+    ) -> None:
         self.node_id, self.clock, self.files = node_id, clock, files
         self.known = 0
+        self.links = Links({})
         store = Store.open(
             Path("/data"), files=files, clock=clock, random=Random(node_id), node_id=node_id
         )
-        settings = BrokerSettings(node_id=node_id)
-        self.broker = Broker(settings, store, SERVED, clock=clock, random=Random(node_id))
+        given = BrokerSettings(node_id=node_id, **settings)
+        self.broker = Broker(given, store, SERVED, clock=clock, random=Random(node_id))
         self.server = BrokerServer(self.broker, SERVED)
         self.channel = InProcessChannel(self.server, (f"node-{node_id}", 9092))
         self._numbers = count()
@@ -62,11 +66,17 @@ class Node:
         assert found is not None, "the topic has a replica here"
         return found
 
-    async def ask(self, request: Request[A], version: int | None = None) -> A:
+    async def ask(
+        self,
+        request: Request[A],
+        version: int | None = None,
+        *,
+        channel: InProcessChannel | None = None,
+    ) -> A:
         """Through the wire's own encoding, there and back."""
         version = request.versions[1] if version is None else version
-        number = next(self._numbers)
-        frame = await self.channel.ask(request_frame(request, version, number, "test"), number)
+        number, channel = next(self._numbers), channel or self.channel
+        frame = await channel.ask(request_frame(request, version, number, "test"), number)
         _, position = read_response_header(frame, request.api_key, version)
         return decode(response_type(type(request)), frame, version, position)
 
@@ -105,7 +115,8 @@ class Node:
         request = FetchRequest(
             replica_state=state, max_wait_ms=wait_ms, min_bytes=1, topics=[topic]
         )
-        return (await self.ask(request)).responses[0].partitions[0]
+        topics = (await self.ask(request)).responses
+        return topics[0].partitions[0] if topics else None
 
     async def close(self) -> None:
         self.channel.close()
@@ -113,23 +124,35 @@ class Node:
 
 
 class Replicated:
-    """The cluster's decisions, and its nodes."""
+    """The cluster's decisions, and its nodes, whose links are cut unless `is_linked`."""
 
-    def __init__(self, nodes: int = 3) -> None:
-        self.clock, self.image, self._ids = SimulatedClock(START_MS), MetadataImage(), count(1)
+    def __init__(self, nodes: int = 3, *, is_linked: bool = True, **settings: Any) -> None:
+        self.is_linked, self.settings = is_linked, settings
+        self.clock = SimulatedClock(START_MS)
+        self.image, self._ids = MetadataImage(), count(1)
         self.configs = TopicConfigs({})
         self.controller = Controller(
             self.image, self.configs, new_id=lambda: UUID(int=next(self._ids))
         )
         self.records: list[MetadataRecord] = []
-        self.nodes = {each: Node(each, self.clock, MemoryFiles()) for each in range(1, nodes + 1)}
+        self.nodes = {
+            each: Node(each, self.clock, FaultyFiles(MemoryFiles()), **settings)
+            for each in range(1, nodes + 1)
+        }
         for node in self.nodes.values():
-            self.register(node)
+            self.join(node)
 
     def commit(self, decision: Decision[A]) -> A:
         self.records += decision.records
         self.image.apply(decision.records, len(self.records))
         return decision.answer
+
+    def join(self, node: Node) -> None:
+        node.links = Links(self.nodes)
+        if not self.is_linked:
+            node.links.cut(*self.nodes)
+        node.broker.peers = node.links
+        self.register(node)
 
     def register(self, node: Node) -> None:
         incarnation = UUID(int=next(self._ids))
@@ -171,10 +194,41 @@ class Replicated:
         """Starts the node again with its files; it knows the metadata from its beginning."""
         old = self.nodes[node_id]
         await old.close()
-        node = self.nodes[node_id] = Node(node_id, self.clock, old.files)
-        self.register(node)
+        node = self.nodes[node_id] = Node(node_id, self.clock, old.files, **self.settings)
+        self.join(node)
         return node
 
     async def close(self) -> None:
         for node in self.nodes.values():
             await node.close()
+
+
+class Links:
+    """How a node asks the others: in the same process, unless the link is cut."""
+
+    def __init__(self, nodes: Mapping[int, Node]) -> None:
+        self._nodes = nodes
+        self._cut: set[int] = set()
+        self._channels: dict[InProcessChannel, int] = {}
+
+    def cut(self, *node_ids: int) -> None:
+        """Also loses what is under way."""
+        self._cut |= set(node_ids)
+        for channel, node_id in list(self._channels.items()):
+            if node_id in node_ids:
+                channel.close()
+
+    def mend(self) -> None:
+        self._cut.clear()
+
+    async def poll(self, node_id: int, request: Request[A], *, wait_ms: int) -> A:
+        if node_id in self._cut:
+            raise LogUnavailable("the link is cut")
+        node = self._nodes[node_id]
+        channel = InProcessChannel(node.server, (f"node-{node_id}", 9092))
+        self._channels[channel] = node_id
+        try:
+            return await node.ask(request, channel=channel)
+        finally:
+            del self._channels[channel]
+            channel.close()

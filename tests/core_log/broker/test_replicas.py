@@ -21,7 +21,7 @@ LATEST = -1
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Replicated]:
-    cluster = Replicated()
+    cluster = Replicated(is_linked=False)
     await cluster.create()
     yield cluster
     await cluster.close()

@@ -1,6 +1,7 @@
 """The two requests that are read in place say the same as their declared messages."""
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -19,7 +20,7 @@ from headwater.core_log.protocol.frames import (
     read_request_header,
     read_response_header,
 )
-from headwater.core_log.protocol.message import decode
+from headwater.core_log.protocol.message import decode, encode
 from headwater.core_log.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -38,6 +39,12 @@ from headwater.core_log.protocol.produce_frames import (
     ProducePart,
     read_produce,
     write_produce_answer,
+)
+from headwater.core_log.protocol.replica_fetch import (
+    ReplicaFetchPartition,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaFetchTopic,
 )
 
 
@@ -329,3 +336,46 @@ def test_noise_is_refused_as_a_fetch_request(version: int, noise: bytes) -> None
         read_fetch(memoryview(noise), 0, version)
     except DecodeError:
         return
+
+
+@given(data=st.data(), marks=st.tuples(OFFSETS, OFFSETS))
+def test_a_fetch_between_brokers_is_an_ordinary_one_with_more_tags(
+    data: st.DataObject, marks: tuple[int, int]
+) -> None:
+    topic_id, place = data.draw(IDS), data.draw(INDEXES)
+    known: dict[str, Any] = {"current_leader_epoch": 3, "fetch_offset": 5}
+    parts = (FetchPartition(partition=place, **known),)
+    ordinary = FetchRequest(
+        replica_state=ReplicaState(replica_id=2, replica_epoch=9),
+        topics=(FetchTopic(topic_id=topic_id, partitions=parts),),
+    )
+
+    def between(**more: Any) -> ReplicaFetchRequest:
+        part = ReplicaFetchPartition(partition=place, **known, **more)
+        topics = [ReplicaFetchTopic(topic_id=topic_id, partitions=[part])]
+        return ReplicaFetchRequest(replica_state=ordinary.replica_state, topics=topics)
+
+    assert encode(between(), 18) == encode(ordinary, 18)
+    tagged = memoryview(encode(between(cleaned_to=marks[0], deletes_dropped_to=marks[1]), 18))
+    assert decode(FetchRequest, tagged, 18) == ordinary
+    part = decode(ReplicaFetchRequest, tagged, 18).topics[0].partitions[0]
+    assert (part.cleaned_to, part.deletes_dropped_to) == marks
+    assert read_fetch(tagged, 0, 18).parts[0].offset == 5
+
+
+@given(marks=st.tuples(OFFSETS, OFFSETS), diverging=st.none() | st.tuples(INDEXES, OFFSETS))
+def test_an_answer_to_a_follower_has_the_marks_of_compaction(
+    marks: tuple[int, int], diverging: tuple[int, int] | None
+) -> None:
+    part = FetchPart(bytes(16), 0, 3, 5, 3, 0, 7)
+    line = FetchLine[Stored](0, 5, 5, 0, None, (), 0, diverging, marks)
+
+    frame = memoryview(b"".join(write_fetch_answer([part], [line], 1, 18)))[4:]  # type: ignore
+
+    _, position = read_response_header(frame, 1, 18)
+    answer = decode(ReplicaFetchResponse, frame, 18, position)
+    read = answer.responses[0].partitions[0]
+    assert (read.cleaned_to, read.deletes_dropped_to) == marks
+    found = (read.diverging_epoch.epoch, read.diverging_epoch.end_offset)
+    assert found == (diverging or (-1, -1))
+    assert decode(FetchResponse, frame, 18, position).responses[0].partitions[0].high_watermark == 5

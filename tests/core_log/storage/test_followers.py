@@ -1,15 +1,20 @@
 """A follower's log is its leader's, byte for byte, and gives up what the leader never had."""
 
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core_log.foundation.errors import CorruptBatch
+from headwater.core_log.foundation.errors import CorruptBatch, StorageFailed
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.producers import DuplicateBatch
 from tests.builders import START_MS, Sequenced, append, batch, open_log, sync, values_of
-from tests.fakes import MemoryFiles
+from tests.fakes import FaultyFiles, MemoryFiles
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
@@ -122,3 +127,51 @@ def test_a_sync_under_way_proves_nothing_of_what_is_written_after_a_truncation()
     log.finish_sync(job)
 
     assert log.durable_offset == 1
+
+
+@pytest.mark.parametrize("offset", [18, 40])
+def test_a_log_that_starts_over_is_empty_and_goes_on_at_its_new_start(offset: int) -> None:
+    files = MemoryFiles()
+    store, log = open_log(files, config=SMALL)
+    leader = led_log()
+    log.append_as_follower(memoryview(bytes_of(leader)))
+    sync(log, store)
+
+    log.start_over(offset)
+
+    for _ in range(2):
+        assert (log.start_offset, log.end_offset, log.durable_offset) == (offset,) * 3
+        assert (bytes_of(log), log.epochs.starts, len(log.producers)) == (b"", (), 0)
+        store.close(clean=False)
+        files = files.after_power_cut(Random(offset))
+        store, log = open_log(files, config=SMALL)
+    log.append_as_follower(memoryview(batch("next", base_offset=offset, leader_epoch=4)))
+    assert values_of(log) == [(offset, b"next")]
+
+
+def test_a_power_cut_while_a_log_starts_over_leaves_a_whole_log() -> None:
+    leader, seen = led_log(), set[tuple[int, int]]()
+    for number in count():
+        disk = MemoryFiles()
+        files = FaultyFiles(disk)
+        store, log = open_log(files, config=SMALL)
+        log.append_as_follower(memoryview(bytes_of(leader)))
+        sync(log, store)
+        left = iter(range(number))
+
+        def fault(what: str, path: Path, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise OSError(5, "power is about to go")
+
+        files.fault = fault
+        try:
+            log.start_over(40)
+        except StorageFailed:
+            store.close(clean=False)
+            _, after = open_log(disk.after_power_cut(Random(number)), config=SMALL)
+            seen.add((after.start_offset, after.end_offset))
+            assert bytes_of(leader).startswith(bytes_of(after))
+            continue
+        break
+
+    assert seen >= {(0, 0), (40, 40)}

@@ -1,0 +1,78 @@
+"""What a follower does with its leader's answer for one partition."""
+
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.replica_fetch import ReplicaFetchPartitionResponse
+from headwater.core_log.replication.divergence import EpochEnd
+from headwater.core_log.replication.follower import Follower, FollowerFetch
+
+
+class ReplicaCopy:
+    """One partition that follows; its leader's answers are applied one after another."""
+
+    def __init__(self, partition: Partition, follower: Follower) -> None:
+        self.partition, self._log, self._follower = partition, partition.log, follower
+
+    def take(
+        self, fetch: FollowerFetch, line: ReplicaFetchPartitionResponse, *, now_ms: int
+    ) -> bool:
+        """Applies the answer to `fetch`. Returns False if the leader refused it."""
+        if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._on_out_of_range(line)
+        elif line.error_code:
+            return False
+        elif line.diverging_epoch.end_offset >= 0:
+            leaders = EpochEnd(line.diverging_epoch.epoch, line.diverging_epoch.end_offset)
+            self._truncate(self._follower.on_diverging(leaders, self._log.epochs))
+        elif self._lacks_deletes(line):
+            self._start_over(line.log_start_offset)
+        else:
+            self._copy(line, now_ms)
+        return True
+
+    def _lacks_deletes(self, line: ReplicaFetchPartitionResponse) -> bool:
+        """Whether the leader's compaction has dropped tombstones that this log never had: values
+        that they deleted would stay here for ever."""
+        dropped_to, log = line.deletes_dropped_to, self._log
+        is_news = dropped_to > log.deletes_dropped_to and dropped_to > log.end_offset
+        return is_news and log.end_offset > log.start_offset
+
+    def _copy(self, line: ReplicaFetchPartitionResponse, now_ms: int) -> None:
+        log, follower = self._log, self._follower
+        marks = (line.cleaned_to, line.deletes_dropped_to)
+        if any(new > old for new, old in zip(marks, self.marks, strict=True)):
+            log.note_cleaned(cleaned_to=marks[0], deletes_dropped_to=marks[1])
+        if line.records:
+            self.partition.append_fetched(line.records, now_ms=now_ms)
+        follower.on_high_watermark(line.high_watermark)
+        if line.log_start_offset > log.start_offset:
+            if follower.on_leader_start(line.log_start_offset):
+                log.start_over(line.log_start_offset)
+            else:
+                log.delete_records_before(line.log_start_offset)
+
+    @property
+    def marks(self) -> tuple[int, int]:
+        return self._log.cleaned_to, self._log.deletes_dropped_to
+
+    def _on_out_of_range(self, line: ReplicaFetchPartitionResponse) -> None:
+        """The leader's log begins after our end, or ends before it."""
+        follower = self._follower
+        if line.log_start_offset <= follower.end_offset and not follower.allows_unclean:
+            raise CorruptLog(
+                "the leader's log ends before this one",
+                hint="set unclean.leader.election.enable on the topic to give up what it lacks",
+                leader=follower.leader_id,
+                leader_epoch=follower.leader_epoch,
+                end_offset=follower.end_offset,
+            )
+        self._start_over(line.log_start_offset)
+
+    def _truncate(self, offset: int) -> None:
+        self._log.truncate_to(offset)
+        self._follower.on_truncated(self._log.end_offset, self._log.last_epoch)
+
+    def _start_over(self, offset: int) -> None:
+        self._log.start_over(offset)
+        self._follower.on_start_over(offset)

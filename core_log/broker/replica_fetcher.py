@@ -1,0 +1,290 @@
+"""Copies partitions from the brokers that lead them: a task per leader, one request at a time."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.replica_copy import ReplicaCopy
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.message import Request
+from headwater.core_log.protocol.messages.fetch import ReplicaState
+from headwater.core_log.protocol.replica_fetch import (
+    ReplicaFetchPartition,
+    ReplicaFetchPartitionResponse,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaFetchTopic,
+)
+from headwater.core_log.replication.follower import FollowerFetch
+from headwater.core_log.replication.metadata import NO_LEADER
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+A = TypeVar("A")
+WAIT_MS = 500
+"""The leader answers by then, with or without news."""
+RETRY_S, LONG_RETRY_S = 0.05, 5.0
+"""Pauses: after a leader that is not there yet, and after what only a person or time can mend."""
+ANSWER_BYTES_MAX, PARTITION_BYTES_MAX = 8 << 20, 1 << 20
+
+
+class Leaders(Protocol):
+    """The other brokers, as followers see them."""
+
+    async def poll(self, node_id: int, request: Request[A], *, wait_ms: int) -> A:
+        """Asks on a connection where nothing else waits. A cancelled call leaves nothing of it
+        behind."""
+        ...
+
+
+class FetchedPlace(NamedTuple):
+    """A partition in a request, and the offset and epoch that it was asked with."""
+
+    partition: Partition
+    fetch: FollowerFetch
+
+
+class ReplicaFetchers:
+    """Gives each partition that follows to the fetcher of its leader."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._fetchers: dict[int, LeaderFetcher] = {}
+
+    def follow(self, partition: Partition) -> None:
+        """Called when the partition follows, or follows another leader or epoch."""
+        follower = partition.follower
+        assert follower is not None, "only a follower fetches"
+        self.leave(partition)
+        if follower.leader_id != NO_LEADER:
+            fetcher = self._fetchers.get(follower.leader_id)
+            if fetcher is None:
+                fetcher = LeaderFetcher(self._broker, follower.leader_id)
+                self._fetchers[follower.leader_id] = fetcher
+            fetcher.add(partition)
+
+    def leave(self, partition: Partition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(partition)
+
+    def stop(self) -> None:
+        """Stops at once; nothing that comes in is written any more."""
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+
+    async def close(self) -> None:
+        self.stop()
+        for fetcher in self._fetchers.values():
+            await fetcher.wait_stopped()
+
+
+class LeaderFetcher:
+    """All partitions of one leader. It asks for more only when what it has is on disk."""
+
+    def __init__(self, broker: "Broker", leader_id: int) -> None:
+        self._broker, self._leader_id = broker, leader_id
+        self._partitions: dict[Partition, float] = {}
+        """With the loop's time before which the partition is not asked for."""
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[ReplicaFetchResponse] | None = None
+        self._is_lost = self._is_closed = False
+
+    def add(self, partition: Partition) -> None:
+        if self._is_closed:
+            return
+        self._partitions[partition] = 0.0
+        self._changed.set()
+        if self._asking is not None:  # its answer may come only when the leader has news
+            self._asking.cancel()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def remove(self, partition: Partition) -> None:
+        self._partitions.pop(partition, None)
+
+    def stop(self) -> None:
+        self._is_closed = True
+        self._partitions.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def wait_stopped(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._partitions:
+                self._changed.clear()
+                try:
+                    await self._fetch()
+                except Exception:
+                    logger.exception("fetching from broker %d failed", self._leader_id)
+                    await self._pause(LONG_RETRY_S)
+        finally:
+            self._task = None
+
+    async def _fetch(self) -> None:
+        """One request, and its answer on disk."""
+        asked = self._due()
+        if not asked:
+            await self._pause(self._until_due_s())
+            return
+        try:
+            answer = await self._ask(asked.values())
+        except HeadwaterError as error:
+            self._note_loss(error)
+            await self._pause(RETRY_S)
+            return
+        if answer is not None:
+            self._is_lost = False
+            written = self._take(asked, answer)
+            await self._wait_synced(written)
+
+    def _due(self) -> dict[tuple[UUID, int], FetchedPlace]:
+        now_s, asked = asyncio.get_running_loop().time(), dict[tuple[UUID, int], FetchedPlace]()
+        for partition, not_before_s in self._partitions.items():
+            follower = partition.follower
+            if not_before_s > now_s or follower is None or partition.is_offline:
+                continue
+            fetch = follower.next_fetch()
+            if fetch is not None:
+                place = FetchedPlace(partition, fetch)
+                asked[partition.topic_id, partition.index] = place
+        return asked
+
+    def _until_due_s(self) -> float:
+        now_s = asyncio.get_running_loop().time()
+        online = [at_s for each, at_s in self._partitions.items() if not each.is_offline]
+        return max(min(online, default=now_s + LONG_RETRY_S) - now_s, RETRY_S)
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits, but not longer than until there is something new to fetch."""
+        waiting = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait([waiting], timeout=seconds)
+        finally:
+            waiting.cancel()
+
+    async def _ask(self, asked: Collection[FetchedPlace]) -> ReplicaFetchResponse | None:
+        """Returns the answer; None if something to be asked as well has come up."""
+        wait_ms = WAIT_MS
+        if len(asked) < len(self._partitions):
+            wait_ms = min(WAIT_MS, round(self._until_due_s() * 1_000))
+        request = self._request(asked, wait_ms)
+        assert self._broker.peers is not None, "a follower has a way to its leader"
+        polling = self._broker.peers.poll(self._leader_id, request, wait_ms=wait_ms)
+        self._asking = asyncio.get_running_loop().create_task(polling)
+        try:
+            await asyncio.wait([self._asking])
+            return None if self._asking.cancelled() else self._asking.result()
+        finally:
+            self._asking.cancel()
+            self._asking = None
+
+    def _request(self, asked: Collection[FetchedPlace], wait_ms: int) -> ReplicaFetchRequest:
+        by_topic = defaultdict[UUID, list[ReplicaFetchPartition]](list)
+        for partition, fetch in asked:
+            log = partition.log
+            by_topic[partition.topic_id].append(
+                ReplicaFetchPartition(
+                    partition=partition.index,
+                    current_leader_epoch=fetch.leader_epoch,
+                    fetch_offset=fetch.offset,
+                    last_fetched_epoch=fetch.last_fetched_epoch,
+                    log_start_offset=log.start_offset,
+                    partition_max_bytes=PARTITION_BYTES_MAX,
+                    high_watermark=partition.high_watermark,
+                    cleaned_to=log.cleaned_to,
+                    deletes_dropped_to=log.deletes_dropped_to,
+                )
+            )
+        return ReplicaFetchRequest(
+            replica_state=ReplicaState(
+                replica_id=self._broker.node_id, replica_epoch=self._broker.broker_epoch
+            ),
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=ANSWER_BYTES_MAX,
+            topics=[
+                ReplicaFetchTopic(topic_id=topic_id, partitions=parts)
+                for topic_id, parts in by_topic.items()
+            ],
+        )
+
+    def _take(
+        self, asked: dict[tuple[UUID, int], FetchedPlace], answer: ReplicaFetchResponse
+    ) -> list[Partition]:
+        """Applies the answer; returns the partitions with something new to be synced."""
+        written = []
+        for topic in answer.responses:
+            for line in topic.partitions:
+                place = asked.get((topic.topic_id, line.partition_index))
+                if place is not None and self._try_to_take(place, line):
+                    written.append(place.partition)
+        return written
+
+    def _try_to_take(self, place: FetchedPlace, line: ReplicaFetchPartitionResponse) -> bool:
+        """Applies one line, if the partition still is where it was asked for."""
+        partition, fetch = place
+        follower = partition.follower
+        if follower is None or partition.is_offline or follower.next_fetch() != fetch:
+            return False
+        before = follower.high_watermark
+        try:
+            now_ms = self._broker.clock.now_ms()
+            is_taken = ReplicaCopy(partition, follower).take(fetch, line, now_ms=now_ms)
+        except HeadwaterError as error:
+            self._note_failure(partition, error)
+            is_taken = False
+        else:
+            if not is_taken:
+                self._delay(partition, RETRY_S)
+        if follower.high_watermark < before:
+            self._broker.store.lower_high_watermark(partition.log, follower.high_watermark)
+        if is_taken:
+            self._broker.replicas.forget_failure(partition)
+        if line.records and partition in self._partitions:  # the others come first the next time
+            self._partitions[partition] = self._partitions.pop(partition)
+        return is_taken
+
+    def _note_failure(self, partition: Partition, error: HeadwaterError) -> None:
+        """A copy that cannot go on stays out of the in-sync set, and says why."""
+        at = TopicPartition(partition.topic, partition.index)
+        self._broker.note_failure(at, error)
+        self._delay(partition, LONG_RETRY_S)
+
+    def _delay(self, partition: Partition, seconds: float) -> None:
+        if partition in self._partitions:
+            self._partitions[partition] = asyncio.get_running_loop().time() + seconds
+
+    def _note_loss(self, error: HeadwaterError) -> None:
+        """Logs that the leader does not answer, once."""
+        if not self._is_lost:
+            self._is_lost = True
+            logger.warning(
+                "broker %d, which is followed, does not answer: %s", self._leader_id, error
+            )
+
+    async def _wait_synced(self, partitions: Collection[Partition]) -> None:
+        """Returns once the disk has what was appended; for an offline partition that is never."""
+        left, done = len(partitions), asyncio.Event()
+
+        def count_down() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set()
+
+        for partition in partitions:
+            partition.when_synced(partition.log.end_offset, count_down)
+        if left:
+            await done.wait()

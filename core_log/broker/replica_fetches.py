@@ -1,0 +1,190 @@
+"""Fetches of followers, which read uncommitted records and say by them what they have on disk."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headwater.core_log.broker.connection import Reply, ResponsePart
+from headwater.core_log.broker.partition import (
+    FetchedPartition,
+    Partition,
+    Reach,
+    Wake,
+    read_line,
+    refuse_stranger,
+)
+from headwater.core_log.protocol.fetch_frames import (
+    FetchFrame,
+    FetchLine,
+    FetchPart,
+    write_fetch_answer,
+)
+from headwater.core_log.protocol.message import decode
+from headwater.core_log.protocol.replica_fetch import ReplicaFetchPartition, ReplicaFetchRequest
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
+
+VERSION = ReplicaFetchRequest.versions[0]
+
+
+def answer_replica(
+    broker: "Broker",
+    frame: memoryview,
+    position: int,
+    request: FetchFrame,
+    correlation_id: int,
+    version: int,
+) -> Reply:
+    """Answers who says that it is a replica. It is believed only under the present registration of
+    a broker of this cluster."""
+    if version != VERSION or not broker.is_registered(request.replica_id, request.replica_epoch):
+        lines: list[FetchedPartition] = [_refused(broker, part) for part in request.parts]
+        chunks = write_fetch_answer(request.parts, lines, correlation_id, version)
+        return Reply(chunks)
+    declared = decode(ReplicaFetchRequest, frame, version, position)
+    asked = [each for topic in declared.topics for each in topic.partitions]
+    return ReplicaFetch(broker, request, asked, correlation_id).start()
+
+
+def _refused(broker: "Broker", part: FetchPart) -> FetchedPartition:
+    partition = broker.find_led(part.topic, part.partition)
+    if partition is None:
+        return FetchLine(broker.why_not_led(part.topic, part.partition))
+    return FetchLine(refuse_stranger(partition, part.leader_epoch))
+
+
+class ReplicaFetch:
+    """One request of a follower. Its answer has only the partitions with news, and waits until
+    there is one."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        request: FetchFrame,
+        asked: Sequence[ReplicaFetchPartition],
+        correlation_id: int,
+    ) -> None:
+        """`asked` has the same partitions as `request`, with the fields of our own."""
+        self._broker, self._request, self._asked = broker, request, asked
+        self._correlation_id = correlation_id
+        self._changed: set[int] = set()
+        self._parked: list[tuple[Partition, Wake]] = []
+        self._reply: Reply | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> Reply:
+        self._note_progress()
+        news = self._read(range(len(self._asked)))
+        if news or self._request.wait_ms_max <= 0 or self._broker.is_stopping:
+            return Reply(self._answer(news))
+        self._reply = Reply(blocks=True)
+        wait_s = self._request.wait_ms_max / 1000
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish, {})
+        self._parked = [
+            (partition, wake)
+            for index, part in enumerate(self._request.parts)
+            if (partition := self._broker.find_led(part.topic, part.partition)) is not None
+            for wake in (partial(self._on_change, index),)
+        ]
+        for partition, wake in self._parked:
+            partition.park_follower(wake)
+        return self._reply
+
+    def _note_progress(self) -> None:
+        """A follower that requests an offset proves that it has everything below."""
+        broker, request = self._broker, self._request
+        now_ms = broker.clock.monotonic_ms()
+        for part, asked in zip(request.parts, self._asked, strict=True):
+            partition = broker.find_led(part.topic, part.partition)
+            if partition is not None:
+                partition.on_follower_fetch(
+                    request.replica_id,
+                    part,
+                    broker_epoch=request.replica_epoch,
+                    marks=(asked.cleaned_to, asked.deletes_dropped_to),
+                    now_ms=now_ms,
+                )
+
+    def _read(self, indexes: Iterable[int]) -> dict[int, FetchedPartition]:
+        """Returns the lines with news, within the request's limit of bytes."""
+        left, news = self._request.bytes_max, dict[int, FetchedPartition]()
+        is_first = True
+        for index in indexes:
+            line = self._read_part(index, left, is_first)
+            if line is not None:
+                news[index] = line
+                left -= line.record_bytes
+                is_first = is_first and not line.record_bytes
+        return news
+
+    def _read_part(self, index: int, left: int, is_first: bool) -> FetchedPartition | None:
+        part = self._request.parts[index]
+        partition = self._broker.find_led(part.topic, part.partition)
+        if partition is None or part.leader_epoch < 0:
+            return _refused(self._broker, part)
+        if not partition.is_replicated_by(self._request.replica_id):
+            return FetchLine(refuse_stranger(partition, part.leader_epoch))
+        bytes_max = max(0, min(left, part.bytes_max))
+        line = read_line(
+            partition, part, reach=Reach.END, bytes_max=bytes_max, at_least_one=is_first
+        )
+        if line.error_code:
+            return line
+        log, asked = partition.log, self._asked[index]
+        line = line._replace(marks=(log.cleaned_to, log.deletes_dropped_to))
+        has_news = (
+            line.record_bytes > 0
+            or line.diverging is not None
+            or line.log_start_offset > part.log_start_offset
+            or line.marks != (asked.cleaned_to, asked.deletes_dropped_to)
+        )
+        return line if has_news else None
+
+    def _on_change(self, index: int) -> None:
+        """Called when the partition has news; all of one turn of the loop are answered at once."""
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._answer_changed)
+        self._changed.add(index)
+
+    def _answer_changed(self) -> None:
+        assert self._reply is not None, "only a parked fetch is woken"
+        if self._reply.is_abandoned:
+            self._leave()
+        elif self._reply.chunks is None:
+            news = self._read(sorted(self._changed))
+            self._changed.clear()
+            if news or self._broker.is_stopping:
+                self._finish(news)
+
+    def _finish(self, news: dict[int, FetchedPartition]) -> None:
+        """Answers with these news; without any, the follower learns the high watermarks."""
+        self._leave()
+        assert self._reply is not None, "only a parked fetch is finished later"
+        if not self._reply.is_abandoned and self._reply.chunks is None:
+            self._reply.fulfil(self._answer(news or self._marks()))
+
+    def _marks(self) -> dict[int, FetchedPartition]:
+        lines = dict[int, FetchedPartition]()
+        for index, part in enumerate(self._request.parts):
+            partition = self._broker.find_led(part.topic, part.partition)
+            if partition is None:
+                continue
+            if partition.high_watermark > self._asked[index].high_watermark:
+                lines[index] = read_line(
+                    partition, part, reach=Reach.END, bytes_max=0, at_least_one=False
+                )
+        return lines
+
+    def _answer(self, news: dict[int, FetchedPartition]) -> Sequence[ResponsePart]:
+        parts = [self._request.parts[index] for index in news]
+        return write_fetch_answer(parts, list(news.values()), self._correlation_id, VERSION)
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition, wake in self._parked:
+            partition.unpark_follower(wake)
+        self._parked.clear()

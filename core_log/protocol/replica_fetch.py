@@ -1,0 +1,91 @@
+"""Fetch (key 1), version 18, between our brokers, with private fields for compaction's marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+from headwater.core_log.protocol.fields import Int8, Int16, Int32, Int64, Tagged
+from headwater.core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    ForgottenTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    ReplicaState,
+    SnapshotId,
+)
+from headwater.core_log.protocol.primitives import ZERO_UUID
+
+CLEANED_TO, DELETES_DROPPED_TO = 10_000, 10_001
+"""Tags of our own, far above Kafka's. In a request they are what the follower has stored, in an
+answer what the leader has announced."""
+
+
+@request(api_key=1, versions=(18, 18), flexible_from=12)
+class ReplicaFetchRequest(Request["ReplicaFetchResponse"]):
+    cluster_id: Annotated[str | None, Tagged(0)] = None
+    replica_state: Annotated[ReplicaState, Tagged(1)] = ReplicaState()
+    max_wait_ms: Int32 = 0
+    min_bytes: Int32 = 0
+    max_bytes: Int32 = 0x7FFF_FFFF
+    isolation_level: Int8 = 0
+    session_id: Int32 = 0
+    session_epoch: Int32 = -1
+    topics: Sequence[ReplicaFetchTopic] = ()
+    forgotten_topics_data: Sequence[ForgottenTopic] = ()
+    rack_id: str = ""
+
+
+@struct
+class ReplicaFetchTopic:
+    topic_id: UUID = ZERO_UUID
+    partitions: Sequence[ReplicaFetchPartition] = ()
+
+
+@struct
+class ReplicaFetchPartition:
+    partition: Int32 = 0
+    current_leader_epoch: Int32 = -1
+    fetch_offset: Int64 = 0
+    last_fetched_epoch: Int32 = -1
+    log_start_offset: Int64 = -1
+    partition_max_bytes: Int32 = 0
+    replica_directory_id: Annotated[UUID, Tagged(0)] = ZERO_UUID
+    high_watermark: Annotated[Int64, Tagged(1)] = 0x7FFF_FFFF_FFFF_FFFF
+    cleaned_to: Annotated[Int64, Tagged(CLEANED_TO)] = 0
+    deletes_dropped_to: Annotated[Int64, Tagged(DELETES_DROPPED_TO)] = 0
+
+
+@response(versions=(18, 18), flexible_from=12)
+class ReplicaFetchResponse:
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    session_id: Int32 = 0
+    responses: Sequence[ReplicaFetchTopicResponse] = ()
+    node_endpoints: Annotated[Sequence[NodeEndpoint], Tagged(0)] = ()
+
+
+@struct
+class ReplicaFetchTopicResponse:
+    topic_id: UUID = ZERO_UUID
+    partitions: Sequence[ReplicaFetchPartitionResponse] = ()
+
+
+@struct
+class ReplicaFetchPartitionResponse:
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    high_watermark: Int64 = 0
+    last_stable_offset: Int64 = -1
+    log_start_offset: Int64 = -1
+    diverging_epoch: Annotated[EpochEndOffset, Tagged(0)] = EpochEndOffset()
+    current_leader: Annotated[LeaderIdAndEpoch, Tagged(1)] = LeaderIdAndEpoch()
+    snapshot_id: Annotated[SnapshotId, Tagged(2)] = SnapshotId()
+    cleaned_to: Annotated[Int64, Tagged(CLEANED_TO)] = 0
+    deletes_dropped_to: Annotated[Int64, Tagged(DELETES_DROPPED_TO)] = 0
+    aborted_transactions: Sequence[AbortedTransaction] | None = ()
+    preferred_read_replica: Int32 = -1
+    records: memoryview | None = None

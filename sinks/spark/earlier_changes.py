@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.model.topic_generations import first_of, number_of
 from headwater.core_log.rows.digests import Digests, digests_of
+from headwater.sinks.own_columns import OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.spark import parquet_files
 from headwater.sinks.spark.key_ranges import DataFile
-from headwater.sinks.spark.layout import OFFSET, OP, PARTITION, TOPIC, LakeTableLayout
+from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.storage_location import StorageLocation
 
 OFFSET_BITS = 48

@@ -237,21 +237,7 @@ class LakeTableWriter:
         staged.counts = [*staged.counts, *prepared.counts]
         staged.layout = layout
         files = (*(each for each in staged.files if each.path not in removed), *prepared.added)
-        state = staged.state
-        if state is None:
-            creation = self._creation(layout, id="")
-            state = LakeTableState(
-                version=-1,
-                id=creation.id,
-                schema=creation.schema,
-                files=(),
-                offsets={},
-                generation=creation.generation,
-                mode=creation.mode,
-                key=creation.key,
-                owner=creation.owner,
-                partition_by=creation.partition_by,
-            )
+        state = staged.state or self._creation(layout, id="").state({})
         staged.state = replace(
             state,
             schema=layout.schema,

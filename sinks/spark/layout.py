@@ -14,30 +14,20 @@ from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.rows.value_classes import scalar_class
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import EvolutionAction, EvolutionStep, holds, steps
-from headwater.sinks.sink import DELETED_AT
+from headwater.sinks.own_columns import (
+    COMMITTED_AT,
+    OFFSET,
+    OP,
+    OWN,
+    PARTITION,
+    TOPIC,
+    own_columns,
+)
 from headwater.sinks.spark.column_types import MOMENT, lake_type, put
 from headwater.sinks.spark.settings import LakeTableSettings, Mode
 from headwater.sinks.type_conversion import find_changed
 
-OWN = "_headwater_"
-OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
-    f"{OWN}{name}" for name in ("op", "topic", "partition", "offset", "committed_at")
-)
-VALID_FROM, VALID_TO, IS_CURRENT = (
-    f"{OWN}{name}" for name in ("valid_from", "valid_to", "is_current")
-)
-OWN_COLUMNS: Mapping[Mode, Mapping[str, pa.DataType]] = {
-    "mirror": {},
-    "soft_delete": {DELETED_AT: MOMENT},
-    "append": {
-        OP: pa.string(),
-        TOPIC: pa.string(),
-        PARTITION: pa.int32(),
-        OFFSET: pa.int64(),
-        COMMITTED_AT: MOMENT,
-    },
-    "scd2": {VALID_FROM: MOMENT, VALID_TO: MOMENT, IS_CURRENT: pa.bool_()},
-}
+OWN_COLUMNS = own_columns(MOMENT)
 EVENT_COLUMNS = {
     OP: pa.int32(),
     TOPIC: pa.string(),

@@ -20,17 +20,10 @@ from headwater.sinks.fold import (
     soft_fold,
     versions,
 )
+from headwater.sinks.own_columns import COMMITTED_AT, IS_CURRENT, OFFSET, OP, VALID_FROM, VALID_TO
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.spark.column_types import MOMENT
-from headwater.sinks.spark.layout import (
-    COMMITTED_AT,
-    IS_CURRENT,
-    OFFSET,
-    OP,
-    VALID_FROM,
-    VALID_TO,
-    LakeTableLayout,
-)
+from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.settings import Mode
 
 RUN_ROWS_MIN = 1_000

@@ -31,6 +31,7 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.expired_tombstones import check_no_delete_was_missed
+from headwater.sinks.own_columns import OWN
 from headwater.sinks.sink import (
     AppliedOffset,
     AppliedOffsets,
@@ -53,7 +54,6 @@ from headwater.sinks.spark.lake_table_writer import (
     check_offset,
     farthest,
 )
-from headwater.sinks.spark.layout import OWN
 from headwater.sinks.spark.maintenance import health_of
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink_state import PassedRange, SinkState, next_entry

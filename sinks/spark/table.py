@@ -113,6 +113,22 @@ class TableCreation:
     generation: int = 1
     columns: ColumnIds = field(default_factory=ColumnIds)
 
+    def state(self, feeds: Mapping[str, TopicFeed]) -> LakeTableState:
+        """Returns the state before the first commit."""
+        return LakeTableState(
+            version=-1,
+            id=self.id,
+            schema=self.schema,
+            files=(),
+            offsets={},
+            generation=self.generation,
+            mode=self.mode,
+            key=self.key,
+            owner=self.owner,
+            feeds=feeds,
+            partition_by=self.partition_by,
+        )
+
 
 class LakeTable(Protocol):
     """One table of a lake by its path. Every method may be called from any thread."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.current_rows import CurrentRows
+from headwater.sinks.own_columns import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.sink import (
     DELETED_AT,
     AppliedOffset,
@@ -19,15 +20,7 @@ from headwater.sinks.spark import parquet_files
 from headwater.sinks.spark.column_types import take_back
 from headwater.sinks.spark.earlier_changes import orders_of, origins_of
 from headwater.sinks.spark.lake_table_writer import LakeTableWriter, farthest
-from headwater.sinks.spark.layout import (
-    IS_CURRENT,
-    OFFSET,
-    OP,
-    OWN_COLUMNS,
-    PARTITION,
-    TOPIC,
-    LakeTableLayout,
-)
+from headwater.sinks.spark.layout import OWN_COLUMNS, LakeTableLayout
 from headwater.sinks.spark.sink_state import PassedRange
 from headwater.sinks.spark.table import LakeTableState
 

@@ -11,11 +11,12 @@ import pyarrow as pa
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.model.topic_generations import is_later
+from headwater.sinks.own_columns import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify, run
 from headwater.sinks.sql.failures import translate_errors
 from headwater.sinks.sql.stored_columns import column_of
-from headwater.sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, SqlTableLayout
+from headwater.sinks.sql.tables import US, SqlTableLayout
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -10,6 +10,16 @@ import pyarrow.compute as pc
 
 from headwater.core_log.model.changes import Operation, op_codes
 from headwater.sinks.fold import NONE, counting, soft_fold, versions
+from headwater.sinks.own_columns import (
+    COMMITTED_AT,
+    IS_CURRENT,
+    OFFSET,
+    OP,
+    PARTITION,
+    TOPIC,
+    VALID_FROM,
+    VALID_TO,
+)
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.sql.change_buffer import (
     BufferedChanges,
@@ -27,18 +37,7 @@ from headwater.sinks.sql.dialects.dialect import (
     same_values,
 )
 from headwater.sinks.sql.settings import Mode
-from headwater.sinks.sql.tables import (
-    COMMITTED_AT,
-    IS_CURRENT,
-    OFFSET,
-    OP,
-    PARTITION,
-    TOPIC,
-    US,
-    VALID_FROM,
-    VALID_TO,
-    SqlTableLayout,
-)
+from headwater.sinks.sql.tables import US, SqlTableLayout
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -20,7 +20,15 @@ from headwater.sinks.evolution import (
     toward,
 )
 from headwater.sinks.object_names import fit, fit_table
-from headwater.sinks.sink import DELETED_AT, SinkContext
+from headwater.sinks.own_columns import (
+    OFFSET,
+    OWN,
+    PARTITION,
+    TOPIC,
+    VALID_FROM,
+    own_columns,
+)
+from headwater.sinks.sink import SinkContext
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.ownership import OwnershipMark, origin_of
 from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
@@ -30,8 +38,6 @@ if TYPE_CHECKING:
 
 
 SHADOW, OLD = "__headwater_new", "__headwater_old"
-OWN = "_headwater_"
-"""Prefix of our own columns."""
 
 
 def fit_columns(
@@ -61,25 +67,7 @@ def fit_columns(
 
 
 US = pa.timestamp("us")
-OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
-    f"{OWN}{name}" for name in ("op", "topic", "partition", "offset", "committed_at")
-)
-VALID_FROM, VALID_TO, IS_CURRENT = (
-    f"{OWN}{name}" for name in ("valid_from", "valid_to", "is_current")
-)
-
-OWN_COLUMNS: Mapping[Mode, Mapping[str, pa.DataType]] = {
-    "mirror": {},
-    "soft_delete": {DELETED_AT: US},
-    "append": {
-        OP: pa.string(),
-        TOPIC: pa.string(),
-        PARTITION: pa.int32(),
-        OFFSET: pa.int64(),
-        COMMITTED_AT: US,
-    },
-    "scd2": {VALID_FROM: US, VALID_TO: US, IS_CURRENT: pa.bool_()},
-}
+OWN_COLUMNS = own_columns(US)
 REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
 
 

@@ -19,6 +19,7 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.model.topic_generations import follow
 from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.value_classes import scalar_class
+from headwater.sinks.own_columns import OP
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
 from headwater.sinks.sql import modes, offsets
 from headwater.sinks.sql.change_buffer import BufferedChanges, chunk_of
@@ -46,7 +47,6 @@ from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.stored_columns import StoredColumns
 from headwater.sinks.sql.tables import (
-    OP,
     SHADOW,
     SchemaAlteration,
     SqlShadow,

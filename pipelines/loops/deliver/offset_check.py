@@ -7,6 +7,7 @@ from headwater.core_log.model.log import Bounds, Log, RetainedRange, TopicPartit
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 REBUILD = "headwater rebuild PIPELINE/TABLE --swap rebuilds the table from the records of the log"
+RESTORE = f"restore the log, or {REBUILD}"
 
 
 async def epoch_ends(log: Log, offsets: AppliedOffsets) -> Mapping[TopicPartition, int]:
@@ -47,11 +48,10 @@ async def check_same_topics(log: Log, offsets: AppliedOffsets) -> None:
 def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
     """Checks that the log reaches `end`; otherwise a reader would wait forever."""
     if end > log.end:
-        raise PositionLost(
+        raise _lost(
+            partition,
             "the log ends before the offset to read: it has lost records or is another log",
-            hint=f"restore the log, or {REBUILD}",
-            topic=partition.topic,
-            partition=partition.partition,
+            hint=RESTORE,
             wanted=end,
             log_end=log.end,
         )
@@ -61,20 +61,16 @@ def check_offset(partition: TopicPartition, offset: int, log: Bounds | RetainedR
     """Checks the offset of a partition; a partition without rows in the target has nothing to
     lose."""
     if offset and offset < log.start:
-        raise PositionLost(
+        raise _lost(
+            partition,
             "the log no longer has the next records of the target",
-            hint=REBUILD,
-            topic=partition.topic,
-            partition=partition.partition,
             target=offset,
             log_start=log.start,
         )
     if offset and offset < log.deletes_dropped_to:
-        raise PositionLost(
+        raise _lost(
+            partition,
             "the log has removed deletes that the target has not applied",
-            hint=REBUILD,
-            topic=partition.topic,
-            partition=partition.partition,
             target=offset,
             deletes_dropped_to=log.deletes_dropped_to,
         )
@@ -84,18 +80,12 @@ def check_same_log(
     partition: TopicPartition, applied: AppliedOffset, log: Bounds, topic_id: str
 ) -> None:
     if topic_id != applied.topic_id:
-        raise PositionLost(
-            "the target was filled from a deleted topic of the same name",
-            hint=REBUILD,
-            topic=partition.topic,
-            partition=partition.partition,
-        )
+        raise _lost(partition, "the target was filled from a deleted topic of the same name")
     if applied.next_offset > log.end:
-        raise PositionLost(
+        raise _lost(
+            partition,
             "the target is ahead of the log: the log has lost records or is another log",
-            hint=f"restore the log, or {REBUILD}",
-            topic=partition.topic,
-            partition=partition.partition,
+            hint=RESTORE,
             target=applied.next_offset,
             log_end=log.end,
         )
@@ -108,11 +98,17 @@ def check_same_history(
     from an older copy has others at these offsets, once it has grown past them."""
     end = ends.get(partition)
     if end is not None and applied.next_offset > end:
-        raise PositionLost(
+        raise _lost(
+            partition,
             "the target is of a later state of the log: the log was restored from an older copy",
-            hint=f"restore the log, or {REBUILD}",
-            topic=partition.topic,
-            partition=partition.partition,
+            hint=RESTORE,
             target=applied.next_offset,
             same_until=max(end, 0),
         )
+
+
+def _lost(
+    partition: TopicPartition, problem: str, *, hint: str = REBUILD, **facts: int
+) -> PositionLost:
+    topic, number = partition
+    return PositionLost(problem, hint=hint, topic=topic, partition=number, **facts)

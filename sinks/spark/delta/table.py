@@ -59,19 +59,7 @@ class DeltaLakeTable:
             actions.protocol(creation.schema),
             self._meta_data(creation.id, creation.schema, creation, change.feeds, now_ms),
         ]
-        fresh = LakeTableState(
-            version=-1,
-            id=creation.id,
-            schema=creation.schema,
-            files=(),
-            offsets={},
-            generation=creation.generation,
-            mode=creation.mode,
-            key=creation.key,
-            owner=creation.owner,
-            feeds=change.feeds,
-            partition_by=creation.partition_by,
-        )
+        fresh = creation.state(change.feeds)
         self._write(fresh, change, begun, creation)
         return self._after(fresh)
 

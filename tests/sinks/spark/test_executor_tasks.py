@@ -10,13 +10,14 @@ import pytest
 
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import Bounds, TopicPartition
+from headwater.sinks.own_columns import OFFSET
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard
 from headwater.sinks.spark import executor_tasks
 from headwater.sinks.spark.driver_plan import SparkWork
 from headwater.sinks.spark.executor_tasks import DivideSplits, RewriteCells, UnknownSchema
 from headwater.sinks.spark.file_rewrite import FileRewrite
 from headwater.sinks.spark.key_ranges import KeyRange
-from headwater.sinks.spark.layout import OFFSET, LakeTableLayout, shape
+from headwater.sinks.spark.layout import LakeTableLayout, shape
 from headwater.sinks.spark.reader.splits import Split
 from headwater.sinks.spark.settings import LakeTableSettings
 from headwater.sinks.spark.storage_location import StorageLocation

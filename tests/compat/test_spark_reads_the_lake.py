@@ -23,7 +23,7 @@ READ = """
 import json, sys
 from pyspark.sql import SparkSession
 
-jars, kind, lake, table, version = sys.argv[1:]
+jars, kind, lake, table, *versions = sys.argv[1:]
 settings = {
     "spark.jars": jars,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -37,16 +37,20 @@ settings = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
 builder = SparkSession.builder.master("local[1]")
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
-if kind == "delta":
-    rows = spark.read.format("delta").option("versionAsOf", version).load(f"{lake}/{table}")
-else:
-    rows = spark.table(f"headwater.headwater.{table.replace('.', '_')}")
-print(json.dumps([each.asDict() for each in rows.orderBy("id").collect()], default=str))
+def read(version):
+    if kind == "delta":
+        return spark.read.format("delta").option("versionAsOf", version).load(f"{lake}/{table}")
+    return spark.table(f"headwater.headwater.{table.replace('.', '_')}")
+
+found = [[each.asDict() for each in read(each).orderBy("id").collect()] for each in versions]
+print(json.dumps(found, default=str))
 """
 SCHEMA = schema_of(
     "public.orders",
@@ -76,13 +80,13 @@ def row(id: int, **others: Any) -> dict[str, Any]:
     }
 
 
-def seen_by_spark(kind: str, lake: str, version: int = 0) -> Any:
-    """Of Iceberg the newest version."""
+def seen_by_spark(kind: str, lake: str, *versions: int) -> Any:
+    """The rows of each version; of Iceberg those of the newest one."""
     jars = directory_from("fetch_spark_jars.sh", "HEADWATER_SPARK_JARS")
     chosen = ",".join(str(each) for each in jars.glob("*.jar") if each.name.startswith(JARS))
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, "-c", READ, chosen, kind, lake, "public.orders", str(version)],
+        [sys.executable, "-c", READ, chosen, kind, lake, "public.orders", *map(str, versions)],
         stdout=subprocess.PIPE,
         env=environment,
         check=True,
@@ -117,7 +121,7 @@ async def test_rows_after_every_kind_of_commit(kind: str, tmp_path: Path) -> Non
     await sink.swap(TABLE)
 
     rows = [row(0), row(1), row(3, note="moved", done=True), row(4, more=7)]
-    seen = seen_by_spark(kind, bench.path, state_of(bench).version)
-    assert seen == plainly([{**each, "more": each.get("more")} for each in rows])
-    if kind == "delta":
-        assert seen_by_spark(kind, bench.path) == plainly([row(id) for id in range(4)])
+    versions = [state_of(bench).version] + ([0] if kind == "delta" else [])
+    newest, *first = seen_by_spark(kind, bench.path, *versions)
+    assert newest == plainly([{**each, "more": each.get("more")} for each in rows])
+    assert first == ([plainly([row(id) for id in range(4)])] if kind == "delta" else [])

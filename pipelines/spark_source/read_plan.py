@@ -19,7 +19,7 @@ from headwater.pipelines.spark_source.source import ARROW
 from headwater.pipelines.spark_source.typed import TypedColumns
 from headwater.pipelines.time_travel.history.cut_points import check_order
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
-from headwater.sinks.spark.reader.splits import Split, splits_of
+from headwater.sinks.spark.splits import Split, splits_of
 
 Said = Mapping[str, Mapping[str, Any]]
 """Offsets as Spark keeps them: by topic its id, and by partition where to go on."""

@@ -27,7 +27,7 @@ from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import header_lists
 from headwater.pipelines.spark_source.extent import open_log
-from headwater.sinks.spark.reader.splits import Split
+from headwater.sinks.spark.splits import Split
 
 BATCH_BYTES_MAX = 16 << 20
 """Records of one partition that become one batch for Spark, about."""

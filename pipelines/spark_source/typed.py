@@ -19,7 +19,7 @@ from headwater.pipelines.spark_source.extent import client_settings
 from headwater.pipelines.spark_source.options import ReadOptions
 from headwater.sinks.evolution import holds
 from headwater.sinks.spark.column_types import lake_type, put
-from headwater.sinks.spark.reader.splits import Split
+from headwater.sinks.spark.splits import Split
 
 BATCH_ROWS_MAX = 20_000
 """Spark keeps a few batches per task outside of its heap."""

@@ -36,7 +36,7 @@ from headwater.sinks.spark.in_process_work import CellTask
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
 from headwater.sinks.spark.lake_table_writer import PreparedFiles, SchemasChanged
 from headwater.sinks.spark.layout import LakeTableLayout
-from headwater.sinks.spark.reader.splits import Split, splits_of
+from headwater.sinks.spark.splits import Split, splits_of
 from headwater.sinks.spark.truncate_epochs import Truncates
 
 if TYPE_CHECKING:

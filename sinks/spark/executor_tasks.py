@@ -23,7 +23,7 @@ from headwater.sinks.spark.file_rewrite import FileRewrite
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign
 from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.merge import MergeStep, are_rereads
-from headwater.sinks.spark.reader.splits import Split
+from headwater.sinks.spark.splits import Split
 from headwater.sinks.spark.truncate_epochs import EPOCH, Truncates
 
 WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string()), ("counts", pa.binary())])

@@ -18,8 +18,8 @@ from headwater.sinks.spark.executor_tasks import DivideSplits, RewriteCells, Unk
 from headwater.sinks.spark.file_rewrite import FileRewrite
 from headwater.sinks.spark.key_ranges import KeyRange
 from headwater.sinks.spark.layout import LakeTableLayout, shape
-from headwater.sinks.spark.reader.splits import Split
 from headwater.sinks.spark.settings import LakeTableSettings
+from headwater.sinks.spark.splits import Split
 from headwater.sinks.spark.storage_location import StorageLocation
 from tests.slices import Change, changes_of, schema_of
 

@@ -16,7 +16,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.spec import RouteRule, TransformRule
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
 from headwater.sinks.sink import AppliedOffset
-from headwater.sinks.spark.reader.splits import Split, splits_of
+from headwater.sinks.spark.splits import Split, splits_of
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 

@@ -1,1 +1,0 @@
-"""Reading the log on Spark's executors."""

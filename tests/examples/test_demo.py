@@ -16,6 +16,9 @@ from scripts.demo_generator import Compared, differences, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = TableId("shop", "orders")
+LONG = pytest.mark.skipif(
+    os.environ.get("HEADWATER_BUDGET") != "long", reason="make compat has the time"
+)
 
 
 @pytest.mark.slow
@@ -35,7 +38,9 @@ def test_the_demo_is_killed_and_ends_equal() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["postgres", "mysql"])
+@pytest.mark.parametrize(
+    "database", ["postgres", pytest.param("mysql", marks=[pytest.mark.compat, LONG])]
+)
 def test_the_show_on_a_database_is_killed_proved_and_taken_back_in_time(database: str) -> None:
     """Small enough for the sink to do without Spark, and with little time to buy in."""
     done = subprocess.run(

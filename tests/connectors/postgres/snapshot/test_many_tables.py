@@ -1,14 +1,19 @@
 """As many tables as large applications have, of which most say nothing for most of the time."""
 
+import os
+
+import pytest
+
 from tests.connectors.postgres.snapshot.table_log import Folded, Told, live, source_of, until_equal
 from tests.databases import Guest
 
-TABLES = 2_000
+TABLES = 2_000 if os.environ.get("HEADWATER_BUDGET") == "long" else 400
 AT_ONCE = 200
 """Statements of one round trip, so that the server need not hold locks on all tables at once."""
 
 
-async def test_two_thousand_tables_are_read_and_followed(guest: Guest) -> None:
+@pytest.mark.compat
+async def test_hundreds_of_tables_are_read_and_followed(guest: Guest) -> None:
     names = [f"t{number:04}" for number in range(TABLES)]
     made = [
         f"CREATE TABLE {name} (id int PRIMARY KEY, said text);"
@@ -23,13 +28,13 @@ async def test_two_thousand_tables_are_read_and_followed(guest: Guest) -> None:
     await until_equal(folded, guest, report=told)
     guest.execute(
         "INSERT INTO t0007 VALUES (4, 'new')",
-        "BEGIN; UPDATE t1999 SET said = 'other' WHERE id = 2; DELETE FROM t0000; COMMIT",
+        f"BEGIN; UPDATE {names[-1]} SET said = 'other' WHERE id = 2; DELETE FROM t0000; COMMIT",
     )
     await until_equal(folded, guest)
 
     expected = {name: {1: name, 2: name, 3: name} for name in names}
     expected["t0007"][4] = "new"
-    expected["t1999"][2] = "other"
+    expected[names[-1]][2] = "other"
     expected["t0000"] = {}
     found = {name: {row["id"]: row["said"] for row in folded.rows(name)} for name in sorted(names)}
     assert found == expected

@@ -45,6 +45,7 @@ COMMANDS = (
     "drop",
     "dlq",
     "broker",
+    "cluster",
     "topics",
     "groups",
     "tail",

@@ -1,8 +1,17 @@
-"""The brokers of a cluster, for administrators."""
+"""The brokers of a cluster and the quorum of its metadata, for administrators."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,16 @@ class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    leader_id: int
+    """-1 if nobody leads."""
+    epoch: int
+    voters: Mapping[int, int]
+    """By node: the end of its metadata log, as far as the leader knows; -1 if it does not."""
+    observers: Mapping[int, int]
+
+
 async def describe_cluster(cluster: Cluster) -> ClusterDescription:
     async def attempt() -> ClusterDescription:
         found = await cluster.metadata([])
@@ -28,6 +47,25 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
             found.cluster_id or "",
             found.controller_id,
             tuple(BrokerDescription(each.node_id, each.host, each.port) for each in brokers),
+        )
+
+    return await cluster.persist(attempt)
+
+
+async def describe_quorum(cluster: Cluster) -> QuorumDescription:
+    topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition()])
+    request = DescribeQuorumRequest(topics=[topic])
+
+    async def attempt() -> QuorumDescription:
+        answer = await cluster.ask_any(request)
+        check(answer.error_code)
+        found = answer.topics[0].partitions[0]
+        check(found.error_code, topic=METADATA_TOPIC)
+        return QuorumDescription(
+            found.leader_id,
+            found.leader_epoch,
+            {each.replica_id: each.log_end_offset for each in found.current_voters},
+            {each.replica_id: each.log_end_offset for each in found.observers},
         )
 
     return await cluster.persist(attempt)

@@ -29,7 +29,7 @@ from headwater.core_log.model.log import (
 from headwater.core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
-    from headwater.core_log.client.cluster_description import ClusterDescription
+    from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.topic_admin import TopicAdmin
     from headwater.core_log.client.writer import KafkaWriter
@@ -122,6 +122,12 @@ class KafkaLog:
         from headwater.core_log.client.cluster_description import describe_cluster
 
         return await describe_cluster(self._cluster)
+
+    async def describe_quorum(self) -> "QuorumDescription":
+        """Asked for anew each time."""
+        from headwater.core_log.client.cluster_description import describe_quorum
+
+        return await describe_quorum(self._cluster)
 
     async def is_exactly_once(self) -> bool:
         """Whether the cluster has finalized the transaction version that exactly-once writers

@@ -289,6 +289,19 @@ def test_a_place_that_is_not_there_is_refused(
     assert ran.data == ""
 
 
+def test_a_broker_alone_is_a_healthy_cluster(headwater: Headwater, data: Path, topic: str) -> None:
+    ran = headwater("cluster", "status", "--json", "--data", data)
+
+    assert ran.code == exit_codes.OK, ran.remarks
+    state = ran.envelope["data"]
+    assert state["quorum"].startswith("leader 1, epoch ")
+    assert [(each["node"], each["vote"], each["metadata_lag"]) for each in state["nodes"]] == [
+        (1, "leader", 0)
+    ]
+    assert state["nodes"][0]["leads"] == state["nodes"][0]["in_sync"] >= 2
+    assert state["problems"] == []
+
+
 def test_a_topic_that_is_not_there_is_not_made_by_looking(headwater: Headwater, data: Path) -> None:
     tailed = headwater("tail", "no-such-topic", "--data", data)
     produced = produce(headwater, data, "no-such-topic", "x\n")

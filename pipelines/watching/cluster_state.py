@@ -1,0 +1,110 @@
+"""The state of a cluster: its nodes, its quorum, and the partitions that are not well."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
+from headwater.core_log.client.topic_admin import PartitionDescription, TopicDescription
+
+AWAY = "away"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node, which may have brokers, votes, or both."""
+
+    node: int
+    address: str
+    """`away` if it is fenced or has not registered."""
+    vote: str
+    """`leader`, `voter`, `observer` or `none`, in the metadata quorum."""
+    metadata_lag: int | None
+    """Records of the metadata that it lacks, as far as the leader of the quorum knows."""
+    leads: int
+    replicas: int
+    in_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    cluster_id: str
+    quorum: str
+    nodes: Sequence[NodeState]
+    problems: Sequence[str]
+    """Empty if every node is there and every replica is in sync."""
+
+
+def state_of(
+    cluster: ClusterDescription,
+    quorum: QuorumDescription,
+    topics: Sequence[TopicDescription],
+    min_in_sync: Mapping[str, int],
+) -> ClusterState:
+    """`min_in_sync` is min.insync.replicas by topic."""
+    voters = " ".join(map(str, sorted(quorum.voters)))
+    has_leader = quorum.leader_id >= 0
+    leader = f"leader {quorum.leader_id}" if has_leader else "no leader"
+    partitions = [each for topic in topics for each in topic.partitions]
+    nodes = _nodes(cluster, quorum, partitions)
+    return ClusterState(
+        cluster.cluster_id,
+        f"{leader}, epoch {quorum.epoch}, voters {voters}",
+        nodes,
+        [
+            *([] if has_leader else ["the metadata quorum has no leader"]),
+            *(f"node {each.node} is away" for each in nodes if each.address == AWAY),
+            *_problems_of_partitions(topics, min_in_sync),
+        ],
+    )
+
+
+def _nodes(
+    cluster: ClusterDescription,
+    quorum: QuorumDescription,
+    partitions: Sequence[PartitionDescription],
+) -> list[NodeState]:
+    addresses = {each.node_id: f"{each.host}:{each.port}" for each in cluster.brokers}
+    assigned = {node for each in partitions for node in each.replicas}
+    ends = {**quorum.observers, **quorum.voters}
+    known = sorted(addresses.keys() | quorum.voters.keys() | assigned)
+    newest = max(ends.values(), default=-1)
+    return [
+        NodeState(
+            node,
+            addresses.get(node, AWAY),
+            _vote_of(node, quorum),
+            newest - ends[node] if ends.get(node, -1) >= 0 else None,
+            sum(each.leader == node for each in partitions),
+            sum(node in each.replicas for each in partitions),
+            sum(node in each.in_sync for each in partitions),
+        )
+        for node in known
+    ]
+
+
+def _vote_of(node: int, quorum: QuorumDescription) -> str:
+    if node == quorum.leader_id:
+        return "leader"
+    if node in quorum.voters:
+        return "voter"
+    return "observer" if node in quorum.observers else "none"
+
+
+def _problems_of_partitions(
+    topics: Sequence[TopicDescription], min_in_sync: Mapping[str, int]
+) -> Iterable[str]:
+    for topic in topics:
+        for each in topic.partitions:
+            name = f"{topic.name}-{each.partition}"
+            in_sync = f"in sync on {_nodes_named(each.in_sync)} of {_nodes_named(each.replicas)}"
+            least = min(min_in_sync.get(topic.name, 1), len(each.replicas))
+            if each.leader < 0:
+                yield f"{name} is offline: {in_sync}"
+            elif len(each.in_sync) < least:
+                yield f"{name} takes no acks=all: {in_sync}, min.insync.replicas is {least}"
+            elif len(each.in_sync) < len(each.replicas):
+                yield f"{name} is under-replicated: {in_sync}"
+
+
+def _nodes_named(nodes: Sequence[int]) -> str:
+    return " ".join(map(str, sorted(nodes))) or "none"

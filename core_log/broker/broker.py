@@ -14,6 +14,8 @@ from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_fetcher import Leaders
 from headwater.core_log.broker.replicas import METADATA_ID, Replicas
+from headwater.core_log.broker.transaction_markers import TransactionMarkers
+from headwater.core_log.broker.transaction_verification import TransactionVerifier
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
@@ -110,6 +112,16 @@ class Broker:
         assert self.coordination is not None, "requests are served once the broker is open"
         self.coordination.note_use()
         return self.coordination.transactions
+
+    @property
+    def markers(self) -> TransactionMarkers:
+        assert self.coordination is not None, "requests are served once the broker is open"
+        return self.coordination.markers
+
+    @property
+    def verifier(self) -> TransactionVerifier:
+        assert self.coordination is not None, "requests are served once the broker is open"
+        return self.coordination.verifier
 
     @property
     def has_short_cuts(self) -> bool:

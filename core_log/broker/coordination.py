@@ -8,7 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.transaction_partitions import LedTransactionPartitions
+from headwater.core_log.broker.transaction_markers import TransactionMarkers
+from headwater.core_log.broker.transaction_partitions import ReachedPartitions
+from headwater.core_log.broker.transaction_verification import TransactionVerifier
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
@@ -131,10 +133,12 @@ class Coordination:
             ),
             has_short_cuts=lambda: broker.has_short_cuts,
         )
+        self.markers = TransactionMarkers(broker, self._on_ended)
+        self.verifier = TransactionVerifier(broker)
         self.transactions = TransactionCoordinator(
             partition_count=lambda: self._partition_count(TRANSACTIONS_TOPIC),
             open_state_log=self._state_log(TRANSACTIONS_TOPIC),
-            partitions=LedTransactionPartitions(broker, self._on_ended),
+            partitions=ReachedPartitions(broker, self.markers, self._on_ended),
             allocate_producer_ids=broker.allocate_producer_ids,
             clock=broker.clock,
         )
@@ -357,6 +361,8 @@ class Coordination:
         if tasks:
             await asyncio.wait(tasks)
         await self.transactions.close()
+        await self.markers.close()
+        await self.verifier.close()
         if self.has_short_cuts:
             await self.transactions.drain()
 

@@ -111,6 +111,10 @@ class GroupCoordinator:
         is_loading = index in self._loading
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
 
+    def is_read(self, index: int) -> bool:
+        """Whether the groups of this partition are coordinated here."""
+        return index in self._shards
+
     @property
     def is_loading(self) -> bool:
         """Whether some of the groups of this broker are not read yet."""

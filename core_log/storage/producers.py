@@ -65,6 +65,8 @@ class Producer:
     coordinator_epoch: int = -1
     transaction_from: int = NO_OFFSET
     timestamp_ms: int = -1
+    marker_offset: int = field(default=NO_OFFSET, compare=False)
+    """The newest marker since this log was opened."""
 
     def begin_epoch(self, epoch: int) -> None:
         self.epoch, self.next_sequence, self.unbroken_from = epoch, 0, NO_SEQUENCE
@@ -229,6 +231,7 @@ class ProducerStates:
         first_offset = producer.transaction_from
         producer.transaction_from = NO_OFFSET
         producer.coordinator_epoch, producer.timestamp_ms = coordinator_epoch, timestamp_ms
+        producer.marker_offset = offset
         if first_offset < 0:
             return None
         del self._open[producer_id]

@@ -4,6 +4,7 @@ Versions 4 and 5 carry several transactions, and can only verify (KIP-890). Brok
 clients add a partition by writing to it. Deliberately not done: nothing.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,15 @@ async def handle_add_partitions_to_txn(
     broker: "Broker", request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     if context.api_version >= SEVERAL_FROM:
+        added = await asyncio.gather(
+            *(add(broker, each, version=VERSION_2) for each in request.transactions)
+        )
         results = [
             AddPartitionsToTxnResult(
                 transactional_id=each.transactional_id,
-                topic_results=by_topic(each.topics, await add(broker, each, version=VERSION_2)),
+                topic_results=by_topic(each.topics, errors),
             )
-            for each in request.transactions
+            for each, errors in zip(request.transactions, added, strict=True)
         ]
         return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
     transaction = AddPartitionsToTxnTransaction(

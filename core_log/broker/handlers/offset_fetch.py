@@ -38,7 +38,8 @@ async def handle_offset_fetch(
     broker: "Broker", request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
     if context.api_version < SEVERAL_GROUPS_FROM:
-        return _fetch_for_one(broker, request, context.api_version)
+        error = await broker.groups.confirm(request.group_id)
+        return _fetch_for_one(broker, request, error, context.api_version)
     by_id = context.api_version >= TOPIC_IDS_FROM
     groups = []
     for group in request.groups:
@@ -48,13 +49,14 @@ async def handle_offset_fetch(
                 (find_topic(broker, each.name, each.topic_id, by_id=by_id), each.partition_indexes)
                 for each in group.topics
             ]
-        reader = GroupReader(broker, group.group_id, is_stable=request.require_stable)
+        error = await broker.groups.confirm(group.group_id)
+        reader = GroupReader(broker, group.group_id, error, is_stable=request.require_stable)
         groups.append(reader.answer(wanted, by_id=by_id))
     return OffsetFetchResponse(groups=tuple(groups))
 
 
 def _fetch_for_one(
-    broker: "Broker", request: OffsetFetchRequest, version: int
+    broker: "Broker", request: OffsetFetchRequest, error: ErrorCode, version: int
 ) -> OffsetFetchResponse:
     wanted = None
     if request.topics is not None:
@@ -62,7 +64,7 @@ def _fetch_for_one(
             (NamedTopic(each.name, NO_TOPIC_ID, ErrorCode.NONE), each.partition_indexes)
             for each in request.topics
         ]
-    reader = GroupReader(broker, request.group_id, is_stable=request.require_stable)
+    reader = GroupReader(broker, request.group_id, error, is_stable=request.require_stable)
     answer = reader.answer(wanted, by_id=False)
     refused = ErrorCode(answer.error_code) if version < ERROR_OF_ALL_FROM else ErrorCode.NONE
     if refused:
@@ -89,13 +91,16 @@ def _fetch_for_one(
 class GroupReader:
     """Answers for one group."""
 
-    def __init__(self, broker: "Broker", group_id: str, *, is_stable: bool) -> None:
+    def __init__(
+        self, broker: "Broker", group_id: str, error: ErrorCode, *, is_stable: bool
+    ) -> None:
+        """`error`: why this broker cannot answer for the group."""
         self._broker, self._group_id, self._is_stable = broker, group_id, is_stable
+        self._error = error
 
     def answer(self, wanted: RequestedTopics | None, *, by_id: bool) -> OffsetFetchResponseGroup:
-        error = self._broker.groups.check(self._group_id)
-        if error is not ErrorCode.NONE:
-            return OffsetFetchResponseGroup(group_id=self._group_id, error_code=error)
+        if self._error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=self._group_id, error_code=self._error)
         offsets = self._broker.groups.offsets_of(self._group_id)
         if wanted is None:
             wanted = list(self._all(offsets, by_id=by_id))

@@ -29,7 +29,7 @@ from headwater.core_log.broker.batch_validation import (
 )
 from headwater.core_log.broker.connection import Reply
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
-from headwater.core_log.broker.transaction_partitions import Verification
+from headwater.core_log.broker.transaction_verification import Verification
 from headwater.core_log.foundation.errors import BatchRejected, HeadwaterError, LogRejected
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.produce import ProduceRequest
@@ -189,7 +189,9 @@ class ProduceAttempt:
             header = read_header(part.records)
             assert part.records is not None, "a header was read from them"
             self._check(header, partition.topic)
-            waits_for_disk = self.request.acks == -1 and not header.is_transactional
+            waits_for_disk = self.request.acks == -1 and not (
+                header.is_transactional and self.broker.has_short_cuts
+            )
             leader = partition.leader
             if self.request.acks == -1 and leader is not None and not leader.has_enough_in_sync:
                 return PartAnswer(ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -1,14 +1,15 @@
 """TxnOffsetCommit (key 28), versions 0 to 5: a transaction commits offsets of a group.
 
-The answer is sent after the write; the offsets are valid from the transaction's commit on. Version
-3: the group checks that its member is current. 5: the group joins the transaction by this request
-alone (KIP-890). Deliberately not done: nothing.
+The answer is sent after the write, in a cluster after its commit; the offsets are valid from the
+transaction's commit on. Version 3: the group checks that its member is current. 5: the group joins
+the transaction by this request alone (KIP-890). Deliberately not done: nothing.
 """
 
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.offset_requests import find_topic, offsets_to_commit
+from headwater.core_log.broker.transaction_verification import UnmarkedSince
 from headwater.core_log.groups.group_coordinator import OffsetCommitter
 from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
 from headwater.core_log.model.log import TopicPartition
@@ -62,7 +63,13 @@ async def handle_txn_offset_commit(
 async def commit(
     broker: "Broker", request: TxnOffsetCommitRequest, offsets: OffsetsToCommit, version: int
 ) -> dict[TopicPartition, ErrorCode]:
+    index = broker.groups.partition_of(request.group_id)
+    led = broker.find_led(OFFSETS_TOPIC, index)
+    since = UnmarkedSince.now(led, request.producer_id) if led is not None else None
     error = await verify(broker, request, version)
+    if error is ErrorCode.NONE and since is not None:
+        holds = since.holds(broker.find_led(OFFSETS_TOPIC, index))
+        error = ErrorCode.NONE if holds else ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error is not ErrorCode.NONE:
         return dict.fromkeys(offsets, error)
     return await broker.groups.commit_offsets(
@@ -81,7 +88,7 @@ async def verify(broker: "Broker", request: TxnOffsetCommitRequest, version: int
     if error is not ErrorCode.NONE:
         return error
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
-    verdicts = await broker.transactions.verify_or_add(
+    verdicts = await broker.verifier.verify_or_add(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,

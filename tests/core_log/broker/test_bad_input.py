@@ -112,7 +112,7 @@ REFUSED_FRAMES = {
     "length above the limit": pack(">i", REQUEST_BYTES_MAX + 1),
     "noise": frame(bytes(range(200))),
     "an API that nobody knows": frame(pack(">hhih", 9999, 0, 1, -1)),
-    "an API of brokers among themselves": frame(pack(">hhih", 27, 1, 1, -1) + b"\0\1\0"),
+    "an API of older brokers among themselves": frame(pack(">hhih", 4, 1, 1, -1) + b"\0\1\0"),
     "a version too new": frame(pack(">hhih", 3, 999, 1, -1)),
     "a version too old": frame(pack(">hhih", 1, 0, 1, -1)),
     "a negative version": frame(pack(">hhih", 3, -1, 1, -1)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.core_log.broker.transaction_partitions import in_words_of
+from headwater.core_log.broker.transaction_verification import in_words_of
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 

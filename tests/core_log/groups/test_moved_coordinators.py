@@ -20,6 +20,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.replicated_world import (
     ReplicatedPartition,
     ReplicatedPartitions,
+    ReplicatedStateLog,
     ReplicatedWorld,
 )
 from tests.core_log.groups.test_transaction_histories import check_what_was_told
@@ -187,3 +188,12 @@ def test_histories_find_late_markers_of_a_former_coordinator(
     monkeypatch.setattr(ReplicatedPartition, "end", end)
 
     assert is_found(200)
+
+
+def test_histories_find_answers_of_a_former_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def confirm(self: object) -> None:
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(ReplicatedStateLog, "confirm_leadership", confirm)
+
+    assert is_found(40)

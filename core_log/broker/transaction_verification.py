@@ -1,0 +1,218 @@
+"""Whether a batch may start its producer's transaction in a partition: its coordinator says so."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.request_batches import RequestBatches
+from headwater.core_log.broker.transaction_markers import COMMIT_WAIT_MS_MAX
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.groups.group_coordinator import partition_of
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from headwater.core_log.protocol.produce_frames import ProduceFrame
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.replication.metadata import NO_LEADER, TRANSACTIONS_TOPIC
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
+
+ABORTABLE_FROM = 11
+IMPLICIT_ADD_FROM = 12
+"""From this version on, a transactional batch adds its partition to the transaction (KIP-890)."""
+
+NOT_NOW = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+
+
+def in_words_of(verdict: ErrorCode, version: int) -> ErrorCode:
+    """Returns an error that clients of Produce know: for a temporary failure one that makes them
+    send the batch again and do nothing else."""
+    is_passing = verdict in NOT_NOW or (
+        verdict is ErrorCode.CONCURRENT_TRANSACTIONS and version < IMPLICIT_ADD_FROM
+    )
+    if is_passing:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if verdict is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    return verdict
+
+
+class UnmarkedSince(NamedTuple):
+    """A producer in a partition when its coordinator was asked. The answer counts only if the same
+    leader, in the same epoch, has written no marker of the producer meanwhile: the transaction that
+    the answer is about may have ended."""
+
+    partition: Partition
+    producer_id: int
+    leader_epoch: int
+    marker_offset: int
+
+    @classmethod
+    def now(cls, partition: Partition, producer_id: int) -> "UnmarkedSince":
+        return cls(
+            partition, producer_id, partition.leader_epoch, _marker_of(partition, producer_id)
+        )
+
+    def holds(self, partition: Partition | None) -> bool:
+        return partition is not None and self == UnmarkedSince.now(partition, self.producer_id)
+
+
+def _marker_of(partition: Partition, producer_id: int) -> int:
+    producer = partition.log.producers.get(producer_id)
+    return -1 if producer is None else producer.marker_offset
+
+
+class TransactionVerifier:
+    """Asks the coordinator of a transactional id, on whichever broker it is."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._batches = RequestBatches(self._send)
+
+    def verify_or_add_at_once(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        may_add: bool,
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        """Returns the answer if nothing has to be waited for, None otherwise."""
+        return self._broker.transactions.verify_or_add_at_once(
+            transactional_id, producer_id, producer_epoch, partitions, may_add=may_add
+        )
+
+    async def verify_or_add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        may_add: bool,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Returns for each partition whether the producer's transaction may be written there; adds
+        it to the transaction if that is allowed."""
+        leader = self._coordinator_of(transactional_id)
+        if leader == self._broker.node_id:
+            return await self._broker.transactions.verify_or_add(
+                transactional_id, producer_id, producer_epoch, partitions, may_add=may_add
+            )
+        if leader == NO_LEADER:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            by_topic.setdefault(topic, []).append(index)
+        part = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=not may_add,
+            topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                for name, indexes in by_topic.items()
+            ],
+        )
+        try:
+            result = await self._batches.ask(leader, part)
+        except HeadwaterError:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        told = {
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+            for topic in result.topic_results
+            for each in topic.results_by_partition
+        }
+        return {at: told.get(at, ErrorCode.COORDINATOR_NOT_AVAILABLE) for at in partitions}
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        topic = self._broker.image.topic(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return self._broker.node_id  # which answers that it is no coordinator
+        return topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
+
+    async def _send(
+        self, coordinator: int, transactions: Sequence[AddPartitionsToTxnTransaction]
+    ) -> Sequence[AddPartitionsToTxnResult]:
+        request = AddPartitionsToTxnRequest(transactions=transactions)
+        assert self._broker.peers is not None, "a cluster has other brokers"
+        answer = await self._broker.peers.poll(coordinator, request, wait_ms=COMMIT_WAIT_MS_MAX)
+        if len(answer.results_by_transaction) != len(transactions):
+            raise LogUnavailable("a coordinator answers about others", node_id=coordinator)
+        return answer.results_by_transaction
+
+    async def close(self) -> None:
+        await self._batches.close()
+
+
+class Verification:
+    """Asks the coordinator first, so that no batch joins a transaction that has ended."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        request: ProduceFrame,
+        opening: Mapping[int, BatchHeader],
+        version: int,
+    ) -> None:
+        """`opening`: by index, each batch that would start its producer's transaction."""
+        self._request, self._opening, self._version = request, opening, version
+        self._broker, parts = broker, request.parts
+        first = next(iter(opening.values()))
+        self._producer = (first.producer_id, first.producer_epoch)
+        self._names = {
+            index: TopicPartition(broker.topic_name(parts[index].topic), parts[index].partition)
+            for index in opening
+        }
+        self._may_add = version >= IMPLICIT_ADD_FROM
+
+    def at_once(self) -> list[ErrorCode] | None:
+        """Returns the errors; None if the coordinator must store something first, or be asked
+        elsewhere."""
+        found = self._broker.verifier.verify_or_add_at_once(
+            self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
+        )
+        return None if found is None else self._verdicts(found)
+
+    async def answer(self) -> list[ErrorCode]:
+        """Returns the same; the caller appends before it awaits anything else."""
+        since = {
+            at: UnmarkedSince.now(partition, self._producer[0])
+            for at in self._names.values()
+            if (partition := self._broker.find_led(*at)) is not None
+        }
+        found = await self._broker.verifier.verify_or_add(
+            self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
+        )
+        overtaken = {
+            at: ErrorCode.NOT_ENOUGH_REPLICAS
+            for at, each in since.items()
+            if not each.holds(self._broker.find_led(*at))
+        }
+        return self._verdicts({**found, **overtaken})
+
+    @property
+    def _transactional_id(self) -> str:
+        name = self._request.transactional_id
+        assert name is not None, "only transactions are verified"
+        return name
+
+    def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> list[ErrorCode]:
+        """Returns one error for each part of the request."""
+        verdicts = [ErrorCode.NONE] * len(self._request.parts)
+        for index, header in self._opening.items():
+            is_same = (header.producer_id, header.producer_epoch) == self._producer
+            verdict = answer[self._names[index]]
+            verdict = verdict if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            verdicts[index] = in_words_of(verdict, self._version)
+        return verdicts

@@ -2,32 +2,41 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
+from headwater.core_log.broker.active_controller import ActiveController
 from headwater.core_log.broker.batch_contents import Scratch
-from headwater.core_log.broker.coordination import Coordination, PartitionStateLog
+from headwater.core_log.broker.cluster_member import ClusterMember
+from headwater.core_log.broker.coordination import Coordination
 from headwater.core_log.broker.dispatch import ServedApi
+from headwater.core_log.broker.forwarder import create_elsewhere
 from headwater.core_log.broker.group_commit import GroupCommit
 from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.replica_fetcher import Leaders
-from headwater.core_log.broker.replicas import METADATA_ID, Replicas
+from headwater.core_log.broker.peers import Address, Peers, dial_peer
+from headwater.core_log.broker.quorum_log import MetadataStateLog
+from headwater.core_log.broker.replicas import Replicas
 from headwater.core_log.broker.transaction_markers import TransactionMarkers
 from headwater.core_log.broker.transaction_verification import TransactionVerifier
 from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.endpoint import parse_address
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.groups.group_coordinator import GroupCoordinator
 from headwater.core_log.groups.transaction_coordinator import TransactionCoordinator
+from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from headwater.core_log.replication.controller import FEATURES, Controller
-from headwater.core_log.replication.decisions import ProducerIdBlock
+from headwater.core_log.replication.decisions import NO_ID, Decision
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
+    METADATA_ID,
     METADATA_TOPIC,
+    MetadataChanges,
     MetadataImage,
     Topic,
 )
@@ -58,7 +67,9 @@ class Broker:
         *,
         clock: Clock,
         random: Random,
+        dial: Dial = dial_peer,
     ) -> None:
+        """`dial` connects to the other brokers of the cluster."""
         self.settings, self.store, self.served, self.clock = settings, store, served, clock
         self.node_id, self.cluster_id = settings.node_id, store.cluster_id
         self._random, self.broker_epoch, self.is_stopping = random, -1, False
@@ -70,26 +81,34 @@ class Broker:
             flush_wait_ms_max=settings.flush_wait_ms_max,
             after_round=self._after_round,
         )
-        self.peers: Leaders | None = None
+        self.member = ClusterMember(self, dial)
+        self.peers: Peers = self.member.peers
         """The other brokers of the cluster."""
         self.replicas = Replicas(self)
         self.find_led = self.replicas.find_led
         self.coordination: Coordination | None = None
-        metadata_partition = self._lead_metadata()
-        self.metadata = MetadataLog(
-            PartitionStateLog(metadata_partition, clock),
-            MetadataSnapshots(store.files, metadata_partition.log.directory),
-            self.replicas.apply,
+        self.address: Address = ("", 0)
+        self.is_open = False
+        """Whether clients are served; other brokers are served before."""
+        self.active_controller = ActiveController(self)
+        metadata_log = store.open_partition(
+            METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
         )
+        self._snapshots = MetadataSnapshots(store.files, metadata_log.directory)
+        self.metadata = MetadataLog(
+            self._enter_metadata(metadata_log), self._snapshots, self._apply
+        )
+        self._committed = asyncio.Event()
+        self._follower: asyncio.Task[None] | None = None
         self.controller = Controller(
             self.metadata.image,
             self.configs,
             default_partitions=settings.default_partitions,
             internal_partitions=settings.internal_partitions,
-            new_id=self._new_id,
+            new_id=self.new_id,
         )
 
-    def _new_id(self) -> UUID:
+    def new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
 
     @property
@@ -139,21 +158,90 @@ class Broker:
         """All partitions that this broker leads, including the cluster's metadata."""
         return self.replicas.led
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker leads the metadata quorum, so that it decides."""
+        return self.quorum.is_leader
+
+    @property
+    def needs_peers(self) -> bool:
+        """Whether others must be reached, and reach this broker, before it can open."""
+        return not self.quorum.is_alone
+
+    def address_of(self, node_id: int) -> Address | None:
+        """Returns where another broker listens, as the metadata says, or else the quorum."""
+        known = self.image.brokers.get(node_id)
+        if known is not None:
+            return known.host, known.port
+        return self.quorum.known_address(node_id)
+
     async def open(self, host: str, port: int) -> None:
         """Reads the cluster's metadata, registers this broker, and makes every partition and
         coordinator ready."""
-        await self.metadata.load()
-        await self.metadata.change(self.controller.finalize_features)
-        incarnation = self._new_id()
-        self.broker_epoch = await self.metadata.change(
-            lambda: self.controller.register_broker(
-                self.node_id, incarnation, host=host, port=port, now_ms=self.clock.now_ms()
-            )
-        )
-        await self.replicas.open()
+        self.address = (host, port)
+        self.metadata.load_snapshot()
+        self._take_part()
+        if self.quorum.is_alone:
+            await self.metadata.change(self.controller.finalize_features)
+            self.broker_epoch = await self.metadata.change(self._register_alone)
+        else:
+            self.broker_epoch = await self.member.register()
+            await self.metadata.wait_applied(self.broker_epoch + 1)
+        await self.metadata.listen(self.replicas.open)
         self.store.report_strays()
         self.coordination = Coordination(self, self._random)
         await self.coordination.load()
+        await self.member.until_unfenced()
+        self.is_open = True
+
+    def _register_alone(self) -> Decision[int]:
+        """An only voter decides alone that it lives."""
+        has_others = not self.image.brokers.keys() <= {self.node_id}
+        directory_id = decode_uuid(self.store.directory_id) if has_others else NO_ID
+        return self.controller.register_broker(
+            self.node_id,
+            self.new_id(),
+            host=self.address[0],
+            port=self.address[1],
+            now_ms=self.clock.now_ms(),
+            directory_id=directory_id,
+        )
+
+    def _take_part(self) -> None:
+        """Begins the work of a member of the cluster, as far as there is any."""
+        bootstrap = [parse_address(each) for each in self.settings.join]
+        self.quorum.start(
+            self.peers,
+            cluster_id=self.cluster_id,
+            address=self.address,
+            address_of=self.address_of,
+            bootstrap=bootstrap,
+        )
+        self._on_role()
+        if self._follower is None:
+            self._follower = asyncio.get_running_loop().create_task(self._follow())
+
+    def _on_role(self) -> None:
+        self.replicas.has_failed.set()
+        if self.address[0]:
+            self.active_controller.on_role()
+
+    async def _follow(self) -> None:
+        """Applies what other controllers have decided."""
+        while True:
+            await self._committed.wait()
+            self._committed.clear()
+            try:
+                await self.metadata.catch_up()
+            except HeadwaterError as error:
+                logger.error("the cluster's metadata cannot be applied: %s", error)
+                await asyncio.sleep(1.0)
+                self._committed.set()
+
+    def _apply(self, changes: MetadataChanges) -> Coroutine[None, None, None]:
+        self.member.on_metadata()
+        self.active_controller.on_metadata()
+        return self.replicas.apply(changes)
 
     @property
     def unserved(self) -> Sequence[TopicPartition]:
@@ -179,8 +267,11 @@ class Broker:
     async def take_back(self, failed: Partition, log: PartitionLog) -> None:
         """Replaces a failed partition by the newly opened one."""
         if failed.topic == METADATA_TOPIC:
-            state_log = PartitionStateLog(self._enter_metadata(log), self.clock)
-            await self.metadata.go_on_with(state_log)
+            self.quorum.abandon()
+            await self.metadata.go_on_with(self._enter_metadata(log))
+            self._take_part()
+            if self.quorum.is_alone:
+                await self.metadata.settle()
         else:
             at = TopicPartition(failed.topic, failed.index)
             self.replicas.settle(at, instead_of=failed)
@@ -199,19 +290,21 @@ class Broker:
         assert self.coordination is not None, "the broker is open"
         await self.coordination.finish_transactions()
 
-    def _lead_metadata(self) -> Partition:
-        return self._enter_metadata(
-            self.store.open_partition(
-                METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
-            )
+    def _enter_metadata(self, log: PartitionLog) -> MetadataStateLog:
+        quorum = self.quorum = MetadataQuorum(
+            log,
+            self.store.files,
+            ReplicaKey(self.node_id, decode_uuid(self.store.directory_id)),
+            clock=self.clock,
+            random=self._random,
+            snapshot=self._snapshots.newest_head(),
+            is_founder=not self.store.has_joined,
         )
-
-    def _enter_metadata(self, log: PartitionLog) -> Partition:
-        replica = ReplicaKey(self.node_id, decode_uuid(self.store.directory_id))
-        self.quorum = MetadataQuorum(
-            log, self.store.files, replica, clock=self.clock, random=self._random
-        )
-        return self.replicas.add(Partition(METADATA_ID, log, self.quorum, self.committer))
+        quorum.on_role = self._on_role
+        quorum.on_commit = lambda: None if quorum.is_alone else self._committed.set()
+        partition = self.replicas.add(Partition(METADATA_ID, log, quorum, self.committer))
+        quorum.attach(partition)
+        return MetadataStateLog(partition, quorum, self.clock)
 
     def _after_round(self, partitions: Sequence[Partition]) -> None:
         online = [each for each in partitions if not each.is_offline]
@@ -261,32 +354,44 @@ class Broker:
         is_wanted = name in INTERNAL_TOPICS or (may_create and self.settings.auto_create_topics)
         if not is_wanted:
             return self.controller.unknown_topic_code(name)
-        created = await self.metadata.change(
-            lambda: self.controller.create_topics([self.controller.topic_on_demand(name)])
-        )
+        wanted = self.controller.topic_on_demand(name)
+        if not self.is_controller:
+            return await create_elsewhere(self, wanted)
+        created = await self.metadata.change(lambda: self.controller.create_topics([wanted]))
         outcome = created[name]
         if isinstance(outcome, Topic) or outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             return ErrorCode.NONE
         return outcome.code
 
     async def allocate_producer_ids(self) -> range:
-        block = await self.metadata.change(
-            lambda: self.controller.allocate_producer_ids(self.node_id, self.broker_epoch)
-        )
-        if not isinstance(block, ProducerIdBlock):
-            raise LogUnavailable("the controller gives no producer ids", code=block.code.name)
-        return range(block.first, block.first + block.count)
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
+        answer = await self.member.ask_patiently(request)
+        if answer.error_code != ErrorCode.NONE:
+            code = ErrorCode(answer.error_code)
+            raise LogUnavailable("the controller gives no producer ids", code=code.name)
+        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     def abandon(self) -> None:
         """Gives up the directory without syncing, after a failed start."""
         self.replicas.fetchers.stop()
         if self.coordination is not None:
             self.coordination.abandon()
+        self._end_membership()
+        self.quorum.abandon()
         self.store.close(clean=False)
+
+    def _end_membership(self) -> None:
+        self.active_controller.end()
+        self.member.end()
+        if self._follower is not None:
+            self._follower.cancel()
 
     async def close(self) -> None:
         """Syncs and closes everything, and marks the stop as clean if nothing is left to do."""
         is_settled = True
+        await self.member.leave()
+        await self.quorum.stop()
+        self._end_membership()
         await self.metadata.finish_applying()
         await self.replicas.close()
         if self.coordination is not None:

@@ -42,18 +42,20 @@ class ServedApi:
     request: type
     handler: Handler | None = None
     raw: RawHandler | None = None
+    is_forwarded: bool = False
+    """Only the controller answers it; other brokers pass it on."""
 
 
 SERVED: dict[int, ServedApi] = {}
 
 
 def handles(
-    request: type, *, advertised_from: int | None = None
+    request: type, *, advertised_from: int | None = None, is_forwarded: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Registers the handler of an ordinary API."""
 
     def register(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        _enter(request, advertised_from, handler=handler)
+        _enter(request, advertised_from, handler=handler, is_forwarded=is_forwarded)
         return handler
 
     return register
@@ -77,6 +79,7 @@ def _enter(
     *,
     handler: Handler | None = None,
     raw: RawHandler | None = None,
+    is_forwarded: bool = False,
 ) -> None:
     key, (low, high) = request.api_key, request.versions
     assert key not in SERVED, f"two handlers for API {key}"
@@ -88,6 +91,7 @@ def _enter(
         request,
         handler,
         raw,
+        is_forwarded,
     )
 
 

@@ -12,10 +12,12 @@ from random import Random, SystemRandom
 from typing import Self
 
 from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.cluster_member import ask_cluster_id, find_cluster_id
 from headwater.core_log.broker.dispatch import load_handlers
 from headwater.core_log.broker.held_log import release
 from headwater.core_log.broker.log_cleaner import Compact, LogCleaner
 from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.peers import dial_peer
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.clock import Clock, SystemClock
 from headwater.core_log.foundation.endpoint import (
@@ -26,10 +28,12 @@ from headwater.core_log.foundation.endpoint import (
 )
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.storage.compaction import compact
 from headwater.core_log.storage.files import Files, OsFiles
+from headwater.core_log.storage.properties import META
 from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -137,7 +141,12 @@ class RunningBroker:
         clock, files, random = clock or SystemClock(), files or OsFiles(), random or SystemRandom()
         refuse_unsafe(parse_address(settings.listen)[0])
         store = Store.open(
-            settings.data, files=files, clock=clock, random=random, node_id=settings.node_id
+            settings.data,
+            files=files,
+            clock=clock,
+            random=random,
+            node_id=settings.node_id,
+            cluster_id=await cluster_to_join(settings, files),
         )
         try:
             broker = Broker(settings, store, load_handlers(), clock=clock, random=random)
@@ -149,6 +158,8 @@ class RunningBroker:
         running = cls(broker, server, PeriodicTasks(broker), command=command)
         try:
             release(files, settings.data)  # links of a backup that was killed
+            if broker.needs_peers:
+                server.start_accepting()
             await broker.open(*server.address)
             running.write_endpoint(http)
             store.keep_reserve()
@@ -156,7 +167,8 @@ class RunningBroker:
             server.stop_accepting()
             broker.abandon()
             raise
-        server.start_accepting()
+        if not server.is_accepting:
+            server.start_accepting()
         running.housekeeping.start()
         return running
 
@@ -186,6 +198,19 @@ class RunningBroker:
         self.broker.end_waits()
         await self.server.drain(DRAIN_S_MAX)
         await self.broker.close()
+
+
+async def cluster_to_join(
+    settings: BrokerSettings, files: Files, dial: Dial = dial_peer
+) -> str | None:
+    """Returns the id of the cluster that is to be joined, None without one. A directory that is a
+    member already needs nobody else to begin."""
+    if not settings.join:
+        return None
+    addresses = [parse_address(each) for each in settings.join]
+    if files.exists(settings.data / META):
+        return await ask_cluster_id(dial, addresses)
+    return await find_cluster_id(dial, addresses)
 
 
 Beside = Callable[[RunningBroker], AbstractAsyncContextManager[None]]

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.links.connection import Channel, connect
 from headwater.core_log.links.node import Node
 from headwater.core_log.links.rpc import Dial
 from headwater.core_log.protocol.message import Request
@@ -28,6 +29,10 @@ class PeerSettings:
     requests_in_flight_max: int = 64
     fetch_connections_max: int = 16
     response_bytes_max: int = 128 << 20
+
+
+async def dial_peer(host: str, port: int) -> Channel:
+    return await connect(host, port, response_bytes_max=PeerSettings().response_bytes_max)
 
 
 class Peers:

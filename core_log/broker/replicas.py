@@ -14,7 +14,12 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.leader import Leader
-from headwater.core_log.replication.metadata import METADATA_TOPIC, MetadataChanges, Topic
+from headwater.core_log.replication.metadata import (
+    METADATA_ID,
+    METADATA_TOPIC,
+    MetadataChanges,
+    Topic,
+)
 from headwater.core_log.replication.metadata_records import PartitionRecord
 from headwater.core_log.storage.partition_log import PartitionLog
 
@@ -25,8 +30,6 @@ logger = logging.getLogger(__name__)
 NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 TURN_S = 0.01
 """The longest time for which roles hold up the loop, but for the last partition opened."""
-METADATA_ID = UUID("00000000-0000-0000-0000-000000000001")
-"""The topic id that Kafka reserves for the metadata topic."""
 
 
 class Replicas:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
+from headwater.core_log.broker.forwarder import forward
 from headwater.core_log.foundation.endpoint import parse_address, refuse_unsafe
 from headwater.core_log.foundation.errors import ConfigError, DecodeError
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.frames import encode_response, read_request_header
+from headwater.core_log.protocol.frames import LENGTH, encode_response, read_request_header
 from headwater.core_log.protocol.message import decode
 from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 BACKLOG = 512
 API_VERSIONS = 18
+BETWEEN_BROKERS = (1, API_VERSIONS, 52, 53, 54, 58, 59, 60, 62, 63, 67, 82)
+"""APIs that are served before the broker is open, because others need it for the quorum."""
 DECODED_BYTES_MAX = 4 << 20
 """Limit for requests that are decoded field by field: their objects are many times as large and
 block the loop. Produce may be as large as the settings allow."""
@@ -35,10 +38,12 @@ class BrokerServer:
 
     def __init__(self, broker: "Broker", served: Mapping[int, ServedApi]) -> None:
         self._broker, self._served = broker, served
+        self._between_brokers = {key: served[key] for key in BETWEEN_BROKERS if key in served}
         self.request_bytes_max = broker.settings.request_bytes_max
         self._connections: set[Peer] = set()
         self._is_empty = asyncio.Event()
         self._socket: socket.socket | None = None
+        self.is_accepting = False
 
     @property
     def address(self) -> tuple[str, int]:
@@ -74,6 +79,7 @@ class BrokerServer:
 
     def start_accepting(self) -> None:
         assert self._socket is not None, "accepting means being bound"
+        self.is_accepting = True
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
@@ -114,6 +120,8 @@ class BrokerServer:
     def answer(self, frame: memoryview, peer: Peer) -> Answer | Awaitable[Answer]:
         header = read_request_header(frame)
         served = self._served.get(header.api_key)
+        if served is None or not self._broker.is_open:
+            served = self._between_brokers.get(header.api_key)
         if served is None:
             raise_unserved(header.api_key, header.api_version)
         low, high = served.versions
@@ -128,6 +136,8 @@ class BrokerServer:
             peer.listener_host,
             peer.listener_port,
         )
+        if served.is_forwarded and not self._broker.is_controller:
+            return self._forward(bytes(frame), peer.client_host)
         if served.raw is not None:
             answer: Answer | Awaitable[Answer] = served.raw(
                 self._broker, frame, header.body_position, header.correlation_id, context
@@ -144,6 +154,11 @@ class BrokerServer:
         assert served.handler is not None, "an API without a raw handler has an ordinary one"
         response = await served.handler(self._broker, request, context)
         return encode_response(response, served.api_key, context.api_version, correlation_id)
+
+    async def _forward(self, frame: bytes, client_host: str) -> bytes:
+        """Passes a request on to the controller, and its answer back as it is."""
+        data = await forward(self._broker, frame, client_host)
+        return LENGTH.pack(len(data)) + data
 
     def _refuse_version(self, correlation_id: int) -> bytes:
         """Answers an unknown version of ApiVersions in version 0 with our versions."""

@@ -59,6 +59,11 @@ class LogUnavailable(HeadwaterError):
     cure = Cure.TIME
 
 
+class NotController(LogUnavailable):
+    """This broker does not lead the metadata quorum, or has lost the lead: a decision that was
+    under way may yet be committed by the next controller."""
+
+
 class StorageFailed(HeadwaterError):
     """The disk refused a write or a sync; the partition stays offline until it is reopened."""
 

@@ -211,6 +211,9 @@ class BrokerSettings(Settings):
     """HOST:PORT of the Kafka listener; port 0 takes a free one, written to `endpoint.json`."""
     node_id: int = Field(1, ge=0)
     """Number of this broker in its cluster."""
+    join: list[str] = []
+    """HOST:PORT of some brokers of the cluster that this one joins; without any it begins a cluster
+    of its own."""
     fsync: Literal["group", "never"] = "group"
     """`group`: records are acknowledged (acks=all) and readable only when they are on disk. `never`
     leaves syncing to the operating system, and records written since the start are not

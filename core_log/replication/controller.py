@@ -34,6 +34,7 @@ from headwater.core_log.replication.elections import (
     after_loss,
     after_lower_min,
     after_registration,
+    after_unfencing,
     change_in_sync,
 )
 from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal
@@ -280,18 +281,46 @@ class Controller:
         port: int,
         rack: str | None = None,
         now_ms: int = 0,
+        is_fenced: bool = False,
+        directory_id: UUID = NO_ID,
+        has_new_disk: bool = False,
     ) -> Decision[int]:
         """Registers a started broker; returns its epoch, which is the offset of its record. It
         leads its partitions under a new epoch, even after a clean stop: the present second, so that
-        a log that is restored from a copy has no epoch of the log that it replaces."""
+        a log that is restored from a copy has no epoch of the log that it replaces. One that is
+        `is_fenced` leads nothing until `unfence_broker`."""
         epoch = self._image.end_offset
-        broker = BrokerRecord(broker_id, epoch, incarnation_id, host, port, rack, False)
+        broker = BrokerRecord(
+            broker_id, epoch, incarnation_id, host, port, rack, is_fenced, directory_id
+        )
+        changes = after_registration(
+            self._image,
+            broker_id,
+            self._rules_of,
+            is_fenced=is_fenced,
+            has_new_disk=has_new_disk,
+        )
+        return Decision(epoch, [broker, *self._from_now(changes, now_ms)])
+
+    def unfence_broker(
+        self, broker_id: int, broker_epoch: int, *, now_ms: int = 0
+    ) -> Decision[RequestRefusal | None]:
+        """Lets a registered broker lead and be in sync, since it knows the metadata up to its
+        registration."""
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch or broker.is_over:
+            return Decision(RequestRefusal(ErrorCode.STALE_BROKER_EPOCH))
+        if not broker.is_fenced:
+            return Decision(None)
+        changes = after_unfencing(self._image, broker_id, self._rules_of)
+        fence = BrokerFenceRecord(broker_id, broker_epoch, False)
+        return Decision(None, [fence, *self._from_now(changes, now_ms)])
+
+    def _from_now(
+        self, changes: Iterable[PartitionChangeRecord], now_ms: int
+    ) -> list[PartitionChangeRecord]:
         floor = max(0, now_ms // 1_000 - FIRST_EPOCH_S)
-        changes = [
-            self._with_epoch_from(floor, each)
-            for each in after_registration(self._image, broker_id, self._rules_of)
-        ]
-        return Decision(epoch, [broker, *changes])
+        return [self._with_epoch_from(floor, each) for each in changes]
 
     def _with_epoch_from(self, floor: int, change: PartitionChangeRecord) -> PartitionChangeRecord:
         topic = self._image.topic_by_id(change.topic_id)

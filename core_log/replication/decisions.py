@@ -7,9 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.metadata_records import NO_ID as NO_ID
 from headwater.core_log.replication.metadata_records import MetadataRecord
 
-NO_ID = UUID(int=0)
 DEFAULT = -1
 
 Answer = TypeVar("Answer")

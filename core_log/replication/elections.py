@@ -19,18 +19,40 @@ RulesOf = Callable[[Topic], ElectionRules]
 
 
 def after_registration(
-    image: MetadataImage, broker_id: int, rules_of: RulesOf
+    image: MetadataImage,
+    broker_id: int,
+    rules_of: RulesOf,
+    *,
+    is_fenced: bool = False,
+    has_new_disk: bool = False,
 ) -> Iterator[PartitionChangeRecord]:
     """Returns the changes after a broker has (re)started: it must prove again that it has the
-    leader's records. It leads only if no other replica can, and always under a new epoch: records
-    that it lost before must not be mistaken for new ones."""
-    alive = {*image.alive, broker_id}
+    leader's records. It leads only if no other replica can, once it is not fenced, and always under
+    a new epoch: records that it lost before must not be mistaken for new ones. On a new disk it has
+    nothing, so that it cannot be elected before it has copied everything."""
+    alive = {*image.alive} - {broker_id} if is_fenced else {*image.alive, broker_id}
+    lost = (broker_id,) if has_new_disk else ()
     for topic, each in _partitions_of(image, broker_id):
         others = [replica for replica in each.in_sync if replica != broker_id]
         is_restart = each.leader == broker_id
-        change = change_in_sync(each, others, alive, rules_of(topic), is_new_epoch=is_restart)
+        change = change_in_sync(
+            each, others, alive, rules_of(topic), is_new_epoch=is_restart, lost=lost
+        )
         if change is not None:
             yield change
+
+
+def after_unfencing(
+    image: MetadataImage, broker_id: int, rules_of: RulesOf
+) -> Iterator[PartitionChangeRecord]:
+    """Returns the changes after a registered broker may lead: partitions without a leader get one
+    if it is electable."""
+    alive = {*image.alive, broker_id}
+    for topic, each in _partitions_of(image, broker_id):
+        if each.leader == NO_LEADER:
+            change = change_in_sync(each, each.in_sync, alive, rules_of(topic))
+            if change is not None:
+                yield change
 
 
 def after_loss(
@@ -61,16 +83,17 @@ def change_in_sync(
     rules: ElectionRules,
     *,
     is_new_epoch: bool = False,
+    lost: Collection[int] = (),
 ) -> PartitionChangeRecord | None:
     """Returns the change that makes `wanted` the in-sync set, with its leader and its eligible
     replicas; None if all stays as it is. A leader that stays keeps its epoch, unless
-    `is_new_epoch`."""
+    `is_new_epoch`. Those that have `lost` their disk are not eligible any more."""
     replicas = before.replicas
     enough = min(rules.min_in_sync, len(replicas))
     in_sync = tuple(each for each in replicas if each in wanted)
     eligible: tuple[int, ...] = ()
     if len(in_sync) < enough:
-        complete = {*before.in_sync, *before.eligible} - {*in_sync}
+        complete = {*before.in_sync, *before.eligible} - {*in_sync, *lost}
         eligible = tuple(each for each in replicas if each in complete)
     leader = before.leader
     if leader not in in_sync or leader not in alive:

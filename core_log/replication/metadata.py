@@ -21,6 +21,8 @@ from headwater.core_log.replication.metadata_records import (
 
 NO_LEADER = -1
 METADATA_TOPIC = "__cluster_metadata"
+METADATA_ID = UUID("00000000-0000-0000-0000-000000000001")
+"""The topic id that Kafka reserves for the metadata topic."""
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
@@ -206,7 +208,8 @@ class MetadataImage:
         broker = self.brokers.get(record.broker_id)
         if broker is None:
             raise CorruptLog("metadata fences an unknown broker", broker_id=record.broker_id)
-        self.brokers[record.broker_id] = replace(broker, is_fenced=record.is_fenced)
+        fenced = record.is_fenced
+        self.brokers[record.broker_id] = replace(broker, is_fenced=fenced, is_over=fenced)
 
     @_take.register
     def _(self, record: ProducerIdsRecord) -> None:

@@ -1,12 +1,12 @@
-"""The log of the cluster's metadata: appends decisions and applies committed records."""
+"""The log of the cluster's metadata: applies committed records, and appends the controller's
+decisions."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from headwater.core_log.foundation.errors import CorruptLog, StorageFailed
-from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.model.state_log import StoredBatch
 from headwater.core_log.replication.decisions import Decision
 from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage
 from headwater.core_log.replication.metadata_records import (
@@ -15,6 +15,7 @@ from headwater.core_log.replication.metadata_records import (
     encode_record,
 )
 from headwater.core_log.replication.snapshots import MetadataSnapshot, MetadataSnapshots
+from headwater.core_log.replication.voters import Voter
 from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
 
 METADATA_LOG_CONFIG = LogConfig(
@@ -25,21 +26,36 @@ SNAPSHOT_AFTER_RECORDS = 5_000
 Answer = TypeVar("Answer")
 
 
-class MetadataPartition(StateLog, Protocol):
-    """`__cluster_metadata-0` as its leader sees it. Durable records are committed, by whatever rule
-    its voters follow."""
+class MetadataPartition(Protocol):
+    """`__cluster_metadata-0` on this broker. What is committed there is for its quorum to say."""
 
     @property
     def end_offset(self) -> int: ...
     @property
-    def leader_epoch(self) -> int: ...
+    def high_watermark(self) -> int: ...
+    def append(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> int:
+        """Writes one batch; returns the end offset after it. Raises `NotController` unless this
+        broker leads the quorum."""
+        ...
+
+    async def durable(self, end_offset: int) -> None:
+        """Returns once the present leader, this broker, has committed everything below; raises
+        `NotController` if it has lost the lead, or never had it."""
+        ...
+
+    def read_from(self, offset: int) -> Iterator[StoredBatch]: ...
+    def voters_at(self, end_offset: int) -> tuple[Voter, ...]:
+        """Returns the voters of the log below an offset; none if it has no record of them."""
+        ...
+
     def forget_before(self, offset: int) -> None:
         """Allows the log to start at `offset` and older segments to be deleted."""
         ...
 
 
 class MetadataLog:
-    """Makes one decision at a time: each sees all earlier ones, and is answered once committed."""
+    """Applies what is committed, on every broker. On the active controller it makes one decision at
+    a time: each sees all earlier ones, and is answered once committed and applied."""
 
     def __init__(
         self,
@@ -47,64 +63,74 @@ class MetadataLog:
         snapshots: MetadataSnapshots,
         listener: Callable[[MetadataChanges], Coroutine[None, None, None]],
     ) -> None:
-        """`listener` is called for every change when the image has it; not during `load`. The next
-        decision waits for the work that it returns."""
+        """`listener` is called for every change when the image has it, from `listen` on. The next
+        change waits for the work that it returns."""
         self.image = MetadataImage()
         self._log, self._snapshots, self._listener = log, snapshots, listener
-        self._turn = asyncio.Lock()
+        self._is_heard = False
+        self._turn, self._application = asyncio.Lock(), asyncio.Lock()
         self._applying: asyncio.Future[None] | None = None
-        self._appended: deque[tuple[int, list[MetadataRecord]]] = deque()
+        self._applied = asyncio.Condition()
         self._epoch = -1  # of the newest applied record
         self._snapshot_offset = 0
 
-    async def load(self) -> None:
-        """Builds the image from the newest snapshot and the log after it."""
+    def load_snapshot(self) -> None:
+        """Begins the image with the newest snapshot; raises `CorruptLog` if the log ends before
+        it."""
         snapshot = self._snapshots.newest()
         if snapshot is not None:
+            if snapshot.end_offset > self._log.end_offset:
+                raise _missing_records(self._log.end_offset, self._log, snapshot.end_offset)
             self.image.apply(snapshot.records, snapshot.end_offset)
             self._epoch, self._snapshot_offset = snapshot.epoch, snapshot.end_offset
-        records = self._replay()
-        await self._log.durable(self._log.end_offset)
-        self.image.apply(records, self._log.end_offset)
 
-    def _replay(self) -> list[MetadataRecord]:
-        """Yields the records after the snapshot; raises `CorruptLog` if some are missing."""
-        expected, records = self._snapshot_offset, list[MetadataRecord]()
-        for batch in self._log.read():
-            if batch.header.base_offset > expected:
+    async def listen(self, opening: Callable[[], Awaitable[None]]) -> None:
+        """Opens what belongs to the present image; the listener hears of every later change."""
+        async with self._application:
+            self._is_heard = True
+            await opening()
+
+    async def catch_up(self) -> None:
+        """Applies everything committed."""
+        async with self._application:
+            await self.finish_applying()
+            if self.image.end_offset >= self._log.high_watermark:
+                return
+            for records, end_offset in self._committed():
+                await self._apply(records, end_offset)
+        async with self._applied:
+            self._applied.notify_all()
+
+    def _committed(self) -> Iterator[tuple[list[MetadataRecord], int]]:
+        """Yields committed batches that are not applied yet; raises `CorruptLog` if some are
+        missing."""
+        expected, below = self.image.end_offset, self._log.high_watermark
+        for batch in self._log.read_from(expected):
+            header = batch.header
+            if header.base_offset > expected or header.next_offset > below:
                 break
-            if batch.header.next_offset > expected and not batch.header.is_control:
-                records += [
-                    decode_record(each.value or b"")
-                    for each in batch.records
-                    if each.offset >= expected
-                ]
-            expected = max(expected, batch.header.next_offset)
-            self._epoch = max(self._epoch, batch.header.leader_epoch)
-        if expected != self._log.end_offset:
-            raise CorruptLog(
-                "records are missing from the metadata log",
-                readable_to=expected,
-                end_offset=self._log.end_offset,
-                snapshot=self._snapshot_offset,
+            if header.next_offset <= expected:
+                continue
+            read = () if header.is_control else batch.records
+            self._epoch = header.leader_epoch
+            yield (
+                [decode_record(each.value or b"") for each in read if each.offset >= expected],
+                header.next_offset,
             )
-        return records
+            expected = header.next_offset
+        if expected < below:
+            raise _missing_records(expected, self._log, self._snapshot_offset)
+
+    async def wait_applied(self, end_offset: int) -> None:
+        """Returns once everything below `end_offset` is applied here."""
+        async with self._applied:
+            await self._applied.wait_for(lambda: self.image.end_offset >= end_offset)
 
     async def go_on_with(self, log: MetadataPartition) -> None:
         """Called when the log was opened again after a disk failure: appended records that are in
-        it are decided, and all others are not."""
-        async with self._turn:
-            await log.durable(log.end_offset)
+        it and are committed are decided, and all others are not."""
+        async with self._application:
             self._log = log
-            self._appended.clear()
-            known = self.image.end_offset
-            for batch in log.read():
-                if batch.header.base_offset >= known:
-                    is_control = batch.header.is_control
-                    read = () if is_control else batch.records
-                    records = [decode_record(each.value or b"") for each in read]
-                    self._epoch = batch.header.leader_epoch
-                    await self._apply(records, batch.header.next_offset)
 
     async def change(
         self,
@@ -114,41 +140,41 @@ class MetadataLog:
         make_room: Callable[[], bool] | None = None,
     ) -> Answer:
         """Lets the controller decide on the present image; returns its answer once the records are
-        committed and applied. If the disk has no space for them, `make_room` may free some."""
+        committed and applied. If the disk has no space for them, `make_room` may free some. Raises
+        `NotController` on any other broker."""
         async with self._turn:
-            await self._settle()
+            await self.settle()
             decision = decide()
             if decision.records and not validate_only:
-                encoded = [(None, encode_record(each)) for each in decision.records]
-                self._appended.append((self._append(encoded, make_room), decision.records))
-                await self._settle()
+                self._append([(None, encode_record(each)) for each in decision.records], make_room)
+                await self.settle()
             return decision.answer
 
     def _append(
         self, records: list[tuple[None, bytes]], make_room: Callable[[], bool] | None
-    ) -> int:
+    ) -> None:
         try:
-            return self._log.append(records)
+            self._log.append(records)
         except StorageFailed:
             if make_room is None or not make_room():
                 raise
-            return self._log.append(records)
+            self._log.append(records)
 
-    async def _settle(self) -> None:
-        """Applies appended records once they are committed, including those of a cancelled caller:
-        they are in the log all the same."""
+    async def settle(self) -> None:
+        """Returns once everything in our log is committed and applied, including the decision of a
+        cancelled caller: it is in the log all the same."""
         await self.finish_applying()
-        while self._appended:
-            end_offset, records = self._appended[0]
-            await self._log.durable(end_offset)
-            self._appended.popleft()
-            self._epoch = self._log.leader_epoch
-            await self._apply(records, end_offset)
+        while True:
+            await self._log.durable(self._log.end_offset)
+            await self.catch_up()
+            if self.image.end_offset >= self._log.end_offset:
+                return
 
     async def _apply(self, records: list[MetadataRecord], end_offset: int) -> None:
         changes = self.image.apply(records, end_offset)
-        self._applying = asyncio.ensure_future(self._listener(changes))
-        await self.finish_applying()
+        if self._is_heard:
+            self._applying = asyncio.ensure_future(self._listener(changes))
+            await self.finish_applying()
 
     async def finish_applying(self) -> None:
         """Returns once the listener is done with the last change, whose caller may be gone."""
@@ -167,11 +193,21 @@ class MetadataLog:
         grown = self.image.end_offset - self._snapshot_offset
         if grown < SNAPSHOT_AFTER_RECORDS or grown < 2 * self.image.record_count:
             return False
-        async with self._turn:
+        async with self._application:
+            end_offset = self.image.end_offset
             snapshot = MetadataSnapshot(
-                self.image.end_offset, self._epoch, list(self.image.records())
+                end_offset, self._epoch, list(self.image.records()), self._log.voters_at(end_offset)
             )
             await asyncio.to_thread(self._snapshots.write, snapshot, now_ms=now_ms)
             self._snapshot_offset = snapshot.end_offset
             self._log.forget_before(snapshot.end_offset)
         return True
+
+
+def _missing_records(readable_to: int, log: MetadataPartition, snapshot_offset: int) -> CorruptLog:
+    return CorruptLog(
+        "records are missing from the metadata log",
+        readable_to=readable_to,
+        end_offset=log.end_offset,
+        snapshot=snapshot_offset,
+    )

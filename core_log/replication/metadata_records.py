@@ -9,6 +9,7 @@ import orjson
 from headwater.core_log.foundation.errors import DecodeError
 
 FIRST_VERSION = 1
+NO_ID = UUID(int=0)
 
 
 def since(version: int, default: object) -> Any:
@@ -79,11 +80,16 @@ class BrokerRecord:
     port: int
     rack: str | None
     is_fenced: bool
+    directory_id: UUID = field(default=NO_ID, metadata={"version": 2})
+    """The directory of its data: another one has none of what the broker promised before."""
+    is_over: bool = since(2, False)
+    """It was fenced after it had been alive, and must register again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenceRecord:
-    """A broker is fenced or unfenced: whether it may lead and be in sync."""
+    """A broker is fenced or unfenced: whether it may lead and be in sync. Fencing ends its
+    registration."""
 
     broker_id: int
     broker_epoch: int
@@ -139,7 +145,7 @@ _FIELDS = {
 _DEFAULTS = {
     (kind, each.name): each.default for kind, record in KINDS.items() for each in fields(record)
 }
-_IDS = frozenset({"topic_id", "incarnation_id"})
+_IDS = frozenset({"topic_id", "incarnation_id", "directory_id"})
 _LISTS = frozenset({"replicas", "in_sync", "eligible"})
 
 

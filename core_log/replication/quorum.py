@@ -10,6 +10,7 @@ from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer, Count
 from headwater.core_log.replication.divergence import EpochEnd, find_divergence
 from headwater.core_log.replication.voters import (
+    BEFORE_THE_LOG,
     ReplicaKey,
     VoterHistory,
     Voters,
@@ -226,6 +227,10 @@ class Quorum:
         is_first = len(voters.before_latest) == 1 and log.durable_offset <= voters.latest_offset
         return voters.latest_offset if is_first and voters.latest_offset >= 0 else log.end_offset
 
+    def heard_ms(self, replica: ReplicaKey) -> int | None:
+        """Returns when this leader last heard of a replica."""
+        return self._heard_ms.get(replica)
+
     def next_deadline_ms(self) -> int:
         """Returns when `on_tick` has something to do."""
         if self.role in (Role.PROSPECTIVE, Role.CANDIDATE) or self._unheard:
@@ -346,6 +351,16 @@ class Quorum:
         there."""
         self.voters.start_over(end_offset, voters)
         self._commit(end_offset)
+        return self._effects()
+
+    def record_voters(self) -> QuorumEffects:
+        """Writes the voters down when another replica begins to follow: without their record, its
+        copy of the log would not tell that others elect the leader."""
+        voters = self.voters
+        if self.role is Role.LEADER and voters.latest_offset == BEFORE_THE_LOG:
+            voters.add(self._log.end_offset, voters.latest)
+            change = VotersChange(voters.latest)
+            self._draft = replace(self._draft, append=(*self._draft.append, change))
         return self._effects()
 
     def propose_voters(self, wanted: Voters, now_ms: int) -> QuorumEffects | QuorumRefusal:

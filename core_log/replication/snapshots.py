@@ -1,10 +1,11 @@
 """The cluster's metadata up to an offset as one file, so that the older log can be deleted."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 import orjson
 
@@ -20,10 +21,12 @@ from headwater.core_log.replication.metadata_records import (
     decode_record,
     encode_record,
 )
+from headwater.core_log.replication.voters import ReplicaKey, Voter
 from headwater.core_log.storage.files import Files
 
 FORMAT_VERSION = 1
 RECORDS_PER_BATCH = 1000
+T = TypeVar("T")
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -34,10 +37,20 @@ class MetadataSnapshot:
     end_offset: int
     epoch: int
     records: list[MetadataRecord]
+    voters: tuple[Voter, ...] = ()
+    """The voters of the quorum; none if the log has no record of them."""
 
     @property
     def name(self) -> str:
         return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+class SnapshotHead(NamedTuple):
+    """The beginning of a snapshot: which records it replaces, and who votes after them."""
+
+    end_offset: int
+    epoch: int
+    voters: tuple[Voter, ...]
 
 
 class MetadataSnapshots:
@@ -49,12 +62,19 @@ class MetadataSnapshots:
     def newest(self) -> MetadataSnapshot | None:
         """Returns the newest snapshot; raises `CorruptLog` if it is damaged: the log before it may
         be deleted."""
+        return self._read_newest(decode_snapshot)
+
+    def newest_head(self) -> SnapshotHead | None:
+        """Returns the beginning of the newest snapshot, which may be damaged after it."""
+        return self._read_newest(decode_head)
+
+    def _read_newest(self, decode: Callable[[bytes], T]) -> T | None:
         names = self._names()
         if not names:
             return None
         path = self._directory / names[-1]
         try:
-            return decode_snapshot(self._files.read(path))
+            return decode(self._files.read(path))
         except (CorruptBatch, DecodeError) as error:
             raise CorruptLog(
                 "metadata snapshot is damaged", file=str(path), found=error.problem
@@ -86,6 +106,14 @@ def encode_snapshot(snapshot: MetadataSnapshot, *, now_ms: int) -> bytes:
     return bytes(out)
 
 
+def decode_head(data: bytes) -> SnapshotHead:
+    for batch in iterate_batches(data):
+        head = _read_frame(decode_batch(batch)[1][0].value or b"", "snapshot")
+        voters = tuple(_read_voter(each) for each in head.get("voters", ()))
+        return SnapshotHead(head["end_offset"], head["epoch"], voters)
+    raise DecodeError("snapshot has no beginning", size=len(data))
+
+
 def decode_snapshot(data: bytes) -> MetadataSnapshot:
     """Returns the snapshot; raises `CorruptBatch` or `DecodeError` unless every record is there."""
     values = [
@@ -93,20 +121,35 @@ def decode_snapshot(data: bytes) -> MetadataSnapshot:
     ]
     if len(values) < 2:
         raise DecodeError("snapshot does not end", size=len(data))
-    head, tail = _read_frame(values[0], "snapshot"), _read_frame(values[-1], "snapshot-end")
+    head, tail = decode_head(data), _read_frame(values[-1], "snapshot-end")
     records = [decode_record(value) for value in values[1:-1]]
     if tail["count"] != len(records):
         raise DecodeError("snapshot misses records", expected=tail["count"], found=len(records))
-    return MetadataSnapshot(head["end_offset"], head["epoch"], records)
+    return MetadataSnapshot(head.end_offset, head.epoch, records, head.voters)
+
+
+def _read_voter(values: dict[str, Any]) -> Voter:
+    key = ReplicaKey(values["id"], UUID(values["directory_id"]))
+    return Voter(key, values["host"], values["port"])
 
 
 def _values(snapshot: MetadataSnapshot) -> Iterator[bytes]:
-    yield _frame("snapshot", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+    voters = [
+        {
+            "id": each.key.node_id,
+            "directory_id": str(each.key.directory_id),
+            "host": each.host,
+            "port": each.port,
+        }
+        for each in snapshot.voters
+    ]
+    named = {"voters": voters} if voters else {}
+    yield _frame("snapshot", end_offset=snapshot.end_offset, epoch=snapshot.epoch, **named)
     yield from map(encode_record, snapshot.records)
     yield _frame("snapshot-end", count=len(snapshot.records))
 
 
-def _frame(kind: str, **values: int) -> bytes:
+def _frame(kind: str, **values: object) -> bytes:
     return orjson.dumps({"version": FORMAT_VERSION, "type": kind, **values})
 
 

@@ -18,6 +18,14 @@ class ReplicaKey(NamedTuple):
 Voters = frozenset[ReplicaKey]
 
 
+class Voter(NamedTuple):
+    """A voter with its address, as its record has it."""
+
+    key: ReplicaKey
+    host: str
+    port: int
+
+
 def is_majority(some: Collection[ReplicaKey], voters: Voters) -> bool:
     return 2 * len(voters.intersection(some)) > len(voters)
 

@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = "1"
 LOCK, ENDPOINT, LOG_DIRECTORY, RESERVE = "lock", "endpoint.json", "log", "reserve"
+JOINED = "joined"
 RESERVE_BYTES = 256 << 10
 """Disk space kept in reserve: enough to start on a full disk and to delete topics there."""
 DELETING, STRAY = "-delete", "-stray"
@@ -63,6 +64,9 @@ class Store:
         self.data, self.files, self._clock, self._random = data, files, clock, random
         self._lock: File | None = lock
         self.cluster_id, self.directory_id = identity["cluster.id"], identity["directory.id"]
+        self.has_joined = identity.get(JOINED) == "true"
+        """Whether the directory was made for a cluster that others had begun: it does not vote
+        until a record says so."""
         self.log_directory = data / LOG_DIRECTORY
         self.checkpoints = Checkpoints(files, self.log_directory)
         self._partitions: dict[TopicPartition, PartitionLog] = {}
@@ -76,8 +80,18 @@ class Store:
         """Whether the last owner stopped cleanly."""
 
     @classmethod
-    def open(cls, data: Path, *, files: Files, clock: Clock, random: Random, node_id: int) -> Self:
-        """Takes ownership of the directory; creates it if needed."""
+    def open(
+        cls,
+        data: Path,
+        *,
+        files: Files,
+        clock: Clock,
+        random: Random,
+        node_id: int,
+        cluster_id: str | None = None,
+    ) -> Self:
+        """Takes ownership of the directory; creates it if needed, with a cluster of its own unless
+        it joins that of `cluster_id`."""
         if not files.exists(data / LOG_DIRECTORY):
             files.make_directory(data / LOG_DIRECTORY)
             files.sync_directory(data)
@@ -85,7 +99,7 @@ class Store:
         lock = files.lock(data / LOCK)
         if lock is None:
             raise _in_use(files, data, "or give another --data directory")
-        identity = _identify(files, data / META, node_id, random)
+        identity = _identify(files, data / META, node_id, random, cluster_id)
         return cls(data, files, clock, random, lock=lock, identity=identity)
 
     @property
@@ -375,7 +389,9 @@ def _new_uuid(random: Random) -> UUID:
     return UUID(int=random.getrandbits(128), version=4)
 
 
-def _identify(files: Files, path: Path, node_id: int, random: Random) -> dict[str, str]:
+def _identify(
+    files: Files, path: Path, node_id: int, random: Random, cluster_id: str | None
+) -> dict[str, str]:
     """Reads or creates meta.properties, in Kafka's format plus our own format version."""
     try:
         identity = read_properties(files, path)
@@ -388,10 +404,12 @@ def _identify(files: Files, path: Path, node_id: int, random: Random) -> dict[st
             ) from None
         identity = {
             "version": FORMAT_VERSION,
-            "cluster.id": encode_uuid(_new_uuid(random)),
+            "cluster.id": cluster_id or encode_uuid(_new_uuid(random)),
             "node.id": str(node_id),
             "directory.id": encode_uuid(_new_uuid(random)),
         }
+        if cluster_id is not None:
+            identity[JOINED] = "true"
         write_properties(files, path, identity)
         return identity
     missing = {"version", "cluster.id", "node.id", "directory.id"} - identity.keys()
@@ -410,6 +428,14 @@ def _identify(files: Files, path: Path, node_id: int, random: Random) -> dict[st
             node_id=node_id,
             found=identity["node.id"],
             hint=f"set node_id to {identity['node.id']}, or use another data directory",
+        )
+    if cluster_id not in (None, identity["cluster.id"]):
+        raise ConfigError(
+            "data directory belongs to another cluster",
+            path=str(path),
+            cluster_id=cluster_id,
+            found=identity["cluster.id"],
+            hint="join the cluster with another --data directory, or leave --join out",
         )
     return identity
 

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     help="Address for Kafka clients; port 0 takes a free one, written to endpoint.json.",
 )
 @click.option(
+    "--join",
+    metavar="HOST:PORT,...",
+    default="",
+    help="Brokers of the cluster that this one joins, each with a node_id of its own.",
+)
+@click.option(
     "--set",
     "settings",
     metavar="NAME=VALUE",
@@ -49,6 +55,7 @@ def broker(
     output: Output,
     data: Path,
     listen: str,
+    join: str,
     settings: tuple[str, ...],
     http: "Callable[[], HttpSettings]",
 ) -> None:
@@ -65,7 +72,7 @@ def broker(
         from headwater.config.redaction import set_up_logging
         from headwater.pipelines.terminal.signals import run_until_signal
 
-    chosen = broker_settings(data, listen, settings)
+    chosen = broker_settings(data, listen, settings, join=join)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
     switch_threads_often()
@@ -94,7 +101,9 @@ async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "BrokerSettings":
+def broker_settings(
+    data: Path, listen: str, further: tuple[str, ...], *, join: str = ""
+) -> "BrokerSettings":
     """Returns the settings of one broker; `config.<name>` sets a default of Kafka's topic
     configuration."""
     from pydantic import ValidationError
@@ -102,6 +111,8 @@ def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "Broke
     from headwater.core_log.foundation.settings import BrokerSettings
 
     chosen: dict[str, object] = {"data": data, "listen": listen}
+    if join:
+        chosen["join"] = [each.strip() for each in join.split(",")]
     topic_defaults: dict[str, str] = {}
     for setting in further:
         name, separator, value = setting.partition("=")

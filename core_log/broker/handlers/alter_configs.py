@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 
-@handles(AlterConfigsRequest)
+@handles(AlterConfigsRequest, is_forwarded=True)
 async def handle_alter_configs(
     broker: "Broker", request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 
-@handles(CreatePartitionsRequest)
+@handles(CreatePartitionsRequest, is_forwarded=True)
 async def handle_create_partitions(
     broker: "Broker", request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:

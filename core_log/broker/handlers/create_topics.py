@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 
-@handles(CreateTopicsRequest)
+@handles(CreateTopicsRequest, is_forwarded=True)
 async def handle_create_topics(
     broker: "Broker", request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 
-@handles(DeleteTopicsRequest)
+@handles(DeleteTopicsRequest, is_forwarded=True)
 async def handle_delete_topics(
     broker: "Broker", request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:

@@ -1,7 +1,7 @@
 """DescribeQuorum (key 55), versions 0 to 2: the leader of the metadata quorum, its voters and what
 is committed.
 
-A broker alone leads a quorum of one voter.
+The leader answers it. A broker alone leads a quorum of one voter.
 """
 
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from headwater.core_log.protocol.messages.describe_quorum import (
 )
 from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.replication.voters import ReplicaKey
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -27,7 +28,7 @@ NODES_FROM = 2
 LISTENER = "PLAINTEXT"
 
 
-@handles(DescribeQuorumRequest)
+@handles(DescribeQuorumRequest, is_forwarded=True)
 async def handle_describe_quorum(
     broker: "Broker", request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
@@ -48,33 +49,43 @@ async def handle_describe_quorum(
 
 
 def describe(broker: "Broker", *, has_directories: bool) -> DescribedQuorumPartition:
-    quorum, now_ms = broker.quorum, broker.clock.now_ms()
-    voters = [
-        QuorumReplica(
-            replica_id=voter.node_id,
-            replica_directory_id=voter.directory_id if has_directories else ZERO_UUID,
-            log_end_offset=quorum.end_offset,
-            last_fetch_timestamp=now_ms,
-            last_caught_up_timestamp=now_ms,
+    quorum = broker.quorum
+    if not quorum.is_leader:
+        return DescribedQuorumPartition(
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message=None
         )
-        for voter in quorum.voters
-    ]
+
+    def replica(key: ReplicaKey) -> QuorumReplica:
+        offset, heard_ms, caught_up_ms = quorum.progress_of(key)
+        return QuorumReplica(
+            replica_id=key.node_id,
+            replica_directory_id=key.directory_id if has_directories else ZERO_UUID,
+            log_end_offset=offset,
+            last_fetch_timestamp=heard_ms,
+            last_caught_up_timestamp=caught_up_ms,
+        )
+
     return DescribedQuorumPartition(
         error_message=None,
         leader_id=broker.node_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=voters,
+        current_voters=[replica(each) for each in quorum.voters],
+        observers=[replica(each) for each in quorum.observers],
     )
 
 
 def list_nodes(broker: "Broker", context: RequestContext) -> list[QuorumNode]:
     """Returns the voters' addresses; our own as the client knows it."""
-    host, port = context.listener_host, context.listener_port
-    listener = QuorumListener(name=LISTENER, host=host, port=port)
-    return [
-        QuorumNode(node_id=each.node_id, listeners=(listener,)) for each in broker.quorum.voters
-    ]
+    nodes = []
+    for each in broker.quorum.voters:
+        known = broker.address_of(each.node_id)
+        if each.node_id == broker.node_id:
+            known = (context.listener_host, context.listener_port)
+        if known is not None:
+            listener = QuorumListener(name=LISTENER, host=known[0], port=known[1])
+            nodes.append(QuorumNode(node_id=each.node_id, listeners=(listener,)))
+    return nodes
 
 
 def refused_response(request: DescribeQuorumRequest) -> DescribeQuorumResponse:

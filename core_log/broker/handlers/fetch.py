@@ -10,12 +10,13 @@ replicas, down-conversion, throttling, tiered storage.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
 from headwater.core_log.broker.partition import FetchedPartition, Reach, read_line
+from headwater.core_log.broker.quorum_fetch import answer_quorum_fetch, is_quorum_fetch
 from headwater.core_log.broker.replica_fetches import answer_replica
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
@@ -40,8 +41,11 @@ def handle_fetch(
     position: int,
     correlation_id: int,
     context: RequestContext,
-) -> Reply:
+) -> Reply | Awaitable[bytes]:
     request = read_fetch(frame, position, context.api_version)
+    if request.replica_id >= 0 and is_quorum_fetch(request):
+        version = context.api_version
+        return answer_quorum_fetch(broker, frame, position, correlation_id, version)
     if request.session_id != 0:
         nothing: list[FetchedPartition] = []
         code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND

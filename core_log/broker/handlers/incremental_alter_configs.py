@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 
-@handles(IncrementalAlterConfigsRequest)
+@handles(IncrementalAlterConfigsRequest, is_forwarded=True)
 async def handle_incremental_alter_configs(
     broker: "Broker", request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:

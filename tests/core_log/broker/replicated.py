@@ -151,7 +151,8 @@ class Replicated:
         node.links = Links(self.nodes)
         if not self.is_linked:
             node.links.cut(*self.nodes)
-        node.broker.peers = node.links
+        node.broker.is_open = True  # without its own opening
+        node.broker.peers = node.links  # type: ignore[assignment]
         self.register(node)
 
     def register(self, node: Node) -> None:

@@ -11,7 +11,6 @@ from typing import TypeVar
 import pytest
 
 from headwater.core_log.broker.lifecycle import RunningBroker
-from headwater.core_log.broker.replicas import METADATA_ID
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.error_codes import ErrorCode as E
 from headwater.core_log.protocol.frames import encode_request
@@ -25,6 +24,7 @@ from headwater.core_log.protocol.messages.produce import (
 )
 from headwater.core_log.records.batch_header import BatchHeader, seal
 from headwater.core_log.records.record_codec import encode_marker
+from headwater.core_log.replication.metadata import METADATA_ID
 from tests.builders import Sequenced, batch
 from tests.contract.records import NOW_MS
 from tests.crash.plain_client import Wire

@@ -1,0 +1,231 @@
+"""The duties of the broker that leads the metadata quorum: brokers register with it, live or are
+fenced, and it keeps the quorum at its size."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from headwater.core_log.foundation.errors import HeadwaterError, NotController
+from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.api_versions import ApiVersionsRequest
+from headwater.core_log.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from headwater.core_log.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from headwater.core_log.replication.decisions import NO_ID
+from headwater.core_log.replication.liveness import Liveness
+from headwater.core_log.replication.quorum import QuorumRefusal
+from headwater.core_log.replication.voters import Voters
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+LOOK_S = 0.25
+
+
+class ActiveController:
+    """Its duties begin once everything that earlier controllers have decided is applied."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._liveness: Liveness | None = None
+        self._epoch = -1
+        self._duties: asyncio.Task[None] | None = None
+        self._looks: dict[int, asyncio.Task[None]] = {}
+        self._has_others = asyncio.Event()
+
+    def on_metadata(self) -> None:
+        """Called for every change of the metadata: a broker alone has nobody to look at."""
+        if len(self._broker.image.brokers) > 1:
+            self._has_others.set()
+
+    def on_role(self) -> None:
+        """Called when this broker begins to lead the quorum, or has lost the lead."""
+        if self._broker.quorum.is_leader:
+            if self._epoch != self._broker.quorum.leader_epoch:
+                self.end()
+                self._epoch = self._broker.quorum.leader_epoch
+                self._duties = asyncio.get_running_loop().create_task(self._work())
+        else:
+            self.end()
+
+    def end(self) -> None:
+        self._liveness, self._epoch = None, -1
+        for task in (self._duties, *self._looks.values()):
+            if task is not None:
+                task.cancel()
+        self._duties = None
+        self._looks.clear()
+
+    async def _work(self) -> None:
+        broker = self._broker
+        try:
+            await broker.metadata.settle()
+            await broker.metadata.change(broker.controller.finalize_features)
+        except HeadwaterError as error:
+            logger.debug("the controller's duties do not begin: %s", error)
+            return
+        now_ms = broker.clock.monotonic_ms()
+        self._liveness = Liveness(broker.image.alive, now_ms=now_ms)
+        self.on_metadata()
+        await self._has_others.wait()
+        for broker_id in broker.image.alive:
+            self._look_at(broker_id)
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._look(self._liveness)
+            except NotController:
+                return
+            except HeadwaterError as error:
+                logger.error("the controller: %s", error)
+
+    async def _look(self, liveness: Liveness) -> None:
+        now_ms = self._broker.clock.monotonic_ms()
+        liveness.look(now_ms)
+        for broker_id in liveness.list_silent(now_ms):
+            self._look_at(broker_id)
+        for broker_id in liveness.list_expired(now_ms):
+            await self._fence(broker_id, "it has sent no heartbeat for the length of its session")
+        self._propose_voters(now_ms)
+
+    def _look_at(self, broker_id: int) -> None:
+        """Dials a broker of which nothing is heard: a refused connection says that its process is
+        gone, long before its session ends."""
+        if broker_id != self._broker.node_id and broker_id not in self._looks:
+            work = asyncio.get_running_loop().create_task(self._dial(broker_id))
+            self._looks[broker_id] = work
+            work.add_done_callback(lambda _: self._looks.pop(broker_id, None))
+
+    async def _dial(self, broker_id: int) -> None:
+        known = self._broker.image.brokers.get(broker_id)
+        try:
+            await self._broker.peers.ask(broker_id, ApiVersionsRequest())
+        except ConnectionRefused:
+            if known == self._broker.image.brokers.get(broker_id):
+                await self._fence(broker_id, "nobody listens at its address")
+        except (ConnectionLost, HeadwaterError) as error:
+            logger.debug("broker %d is not heard: %s", broker_id, error)
+
+    async def _fence(self, broker_id: int, why: str) -> None:
+        liveness, broker = self._liveness, self._broker
+        if liveness is None:
+            return
+        if broker.image.is_alive(broker_id):
+            logger.warning("broker %d is fenced: %s", broker_id, why)
+        try:
+            await broker.metadata.change(lambda: broker.controller.fence_broker(broker_id))
+        except NotController as error:
+            logger.debug("broker %d is left to the next controller: %s", broker_id, error)
+            return
+        liveness.on_gone(broker_id)
+
+    async def register(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+        broker, liveness = self._broker, self._liveness
+        if liveness is None:
+            return BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        if request.cluster_id != broker.cluster_id:
+            return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not request.listeners or not request.log_dirs:
+            return BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REQUEST)
+        broker_id, directory_id = request.broker_id, request.log_dirs[0]
+        has_new_disk = self._directory_of(broker_id) not in (NO_ID, directory_id)
+        if has_new_disk and liveness.is_live(broker_id, broker.clock.monotonic_ms()):
+            return BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        if broker_id not in broker.image.brokers:
+            if not broker.is_open:
+                return BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
+            await broker.end_short_cuts()
+        listener = request.listeners[0]
+        epoch = await broker.metadata.change(
+            lambda: broker.controller.register_broker(
+                broker_id,
+                request.incarnation_id,
+                host=listener.host,
+                port=listener.port,
+                rack=request.rack,
+                now_ms=broker.clock.now_ms(),
+                is_fenced=True,
+                directory_id=directory_id,
+                has_new_disk=has_new_disk,
+            )
+        )
+        liveness.on_heartbeat(broker_id, broker.clock.monotonic_ms())
+        return BrokerRegistrationResponse(broker_epoch=epoch)
+
+    def _directory_of(self, broker_id: int) -> UUID:
+        """Returns the directory that the broker had before; a founder's is known as a voter's."""
+        known = self._broker.image.brokers.get(broker_id)
+        if known is None:
+            return NO_ID
+        if known.directory_id != NO_ID:
+            return known.directory_id
+        voters = self._broker.quorum.voters
+        return next((each.directory_id for each in voters if each.node_id == broker_id), NO_ID)
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        broker, liveness = self._broker, self._liveness
+        if liveness is None:
+            return BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        broker_id, epoch = request.broker_id, request.broker_epoch
+        known = broker.image.brokers.get(broker_id)
+        if known is None or known.broker_epoch != epoch or known.is_over:
+            return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        liveness.on_heartbeat(broker_id, broker.clock.monotonic_ms())
+        if request.want_shut_down:
+            await self._fence(broker_id, "it stops")
+            return BrokerHeartbeatResponse(is_caught_up=True, should_shut_down=True)
+        is_caught_up = request.current_metadata_offset > epoch
+        if known.is_fenced and is_caught_up and not request.want_fence:
+            refused = await broker.metadata.change(
+                lambda: broker.controller.unfence_broker(
+                    broker_id, epoch, now_ms=broker.clock.now_ms()
+                )
+            )
+            if refused is not None:
+                return BrokerHeartbeatResponse(error_code=refused.code)
+        is_fenced = not broker.image.is_alive(broker_id)
+        return BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=is_fenced)
+
+    def _propose_voters(self, now_ms: int) -> None:
+        """Brings the quorum to three voters once there are three brokers, and replaces a voter
+        whose disk was replaced."""
+        driver = self._broker.quorum
+        wanted = self._wanted_voters()
+        if wanted is None or wanted == driver.quorum.voters.latest:
+            return
+        effects = driver.quorum.propose_voters(wanted, now_ms)
+        if isinstance(effects, QuorumRefusal):
+            logger.debug("the voters do not change yet: %s", effects.value)
+            return
+        logger.info("the metadata quorum votes with nodes %s", sorted(e.node_id for e in wanted))
+        driver.do(effects)
+
+    def _wanted_voters(self) -> Voters | None:
+        quorum, image = self._broker.quorum.quorum, self._broker.image
+        voters = quorum.voters.latest
+        ready = [
+            each
+            for each, offset in sorted(quorum.progress.items())
+            if each not in voters
+            and offset >= quorum.high_watermark
+            and image.is_alive(each.node_id)
+            and image.brokers[each.node_id].directory_id == each.directory_id
+        ]
+        voting = {each.node_id: each for each in voters}
+        for each in ready:
+            if each.node_id in voting:  # its former directory is gone
+                return voters - {voting[each.node_id]} if len(voters) > 1 else None
+        if len(voters) == 1:
+            return voters | set(ready[:2]) if len(ready) >= 2 else None
+        return voters | {ready[0]} if ready and len(voters) < VOTERS else None
+
+
+VOTERS = 3

@@ -1,0 +1,222 @@
+"""This broker as one of several: it registers with the controller, says that it lives, and leaves
+when it stops."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.core_log.broker.dispatch import RequestContext
+from headwater.core_log.broker.peers import Address, Peers, PeerSettings
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogUnavailable
+from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.node import open_link
+from headwater.core_log.links.rpc import Dial
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.message import Request
+from headwater.core_log.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headwater.core_log.protocol.messages.broker_registration import (
+    BrokerFeature,
+    BrokerListener,
+    BrokerRegistrationRequest,
+)
+from headwater.core_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from headwater.core_log.replication.liveness import Sessions
+from headwater.core_log.storage.properties import decode_uuid
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+LISTENER, PLAINTEXT = "PLAINTEXT", 0
+RETRY_S = 0.1
+LOGGED_AFTER_S = 5.0
+DUPLICATE_S_MAX = 6.0
+"""Two sessions: who still has our id by then does not go away."""
+LEAVE_S_MAX = 2.0
+PATIENCE_S = 10.0
+A = TypeVar("A")
+
+
+class ClusterMember:
+    """The registration of this broker, and its heartbeats."""
+
+    def __init__(self, broker: "Broker", dial: Dial) -> None:
+        self._broker = broker
+        self._incarnation_id = broker.new_id()
+        self._beats: asyncio.Task[None] | None = None
+        self._sessions = Sessions()
+        self._unfenced = asyncio.Event()
+        self.peers = Peers(
+            dial,
+            address_of=broker.address_of,
+            controller_id=lambda: broker.quorum.leader_id,
+            answer_here=self._answer_here,
+            node_id=broker.node_id,
+        )
+
+    async def _answer_here(self, request: Request[Any]) -> Any:
+        served = self._broker.served[request.api_key]
+        assert served.handler is not None, "a raw handler answers connections only"
+        host, port = self._broker.address
+        context = RequestContext(served.versions[1], "headwater-broker", host, host, port)
+        return await served.handler(self._broker, request, context)
+
+    async def ask_patiently(self, request: Request[A]) -> A:
+        """Asks the controller, and the next one where there is another, for a while."""
+        time = asyncio.get_running_loop().time
+        end_s = time() + PATIENCE_S
+        while True:
+            try:
+                answer = await self.peers.ask_controller(request)
+                code = getattr(answer, "error_code", ErrorCode.NONE)
+                if code != ErrorCode.NOT_CONTROLLER or time() > end_s:
+                    return answer
+            except (ConnectionLost, HeadwaterError) as error:
+                if time() > end_s or self._broker.is_stopping:
+                    raise LogUnavailable(
+                        "the controller does not answer", reason=str(error)
+                    ) from error
+            await asyncio.sleep(RETRY_S)
+
+    async def register(self) -> int:
+        """Returns the broker epoch once a controller has registered us."""
+        time = asyncio.get_running_loop().time
+        began_s, is_logged = time(), False
+        while True:
+            code, epoch = await self._try_to_register()
+            if code is ErrorCode.NONE:
+                return epoch
+            waited_s = time() - began_s
+            if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and waited_s > DUPLICATE_S_MAX:
+                raise ConfigError(
+                    "the node id belongs to another broker that is running",
+                    hint="give this broker a number of its own: --set node_id=2, for example",
+                    node_id=self._broker.node_id,
+                )
+            if code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+                raise ConfigError(
+                    "the data directory belongs to another cluster",
+                    hint="use another --data directory, or other addresses in --join",
+                    cluster_id=self._broker.cluster_id,
+                )
+            if waited_s > LOGGED_AFTER_S and not is_logged:
+                is_logged = True
+                logger.warning("the cluster has no controller yet; waiting for it")
+            await asyncio.sleep(RETRY_S)
+
+    async def _try_to_register(self) -> tuple[ErrorCode, int]:
+        broker, (host, port) = self._broker, self._broker.address
+        request = BrokerRegistrationRequest(
+            broker_id=broker.node_id,
+            cluster_id=broker.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=(
+                BrokerListener(name=LISTENER, host=host, port=port, security_protocol=PLAINTEXT),
+            ),
+            features=[
+                BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in broker.supported_features.items()
+            ],
+            rack=None,
+            log_dirs=(decode_uuid(broker.store.directory_id),),
+            previous_broker_epoch=broker.broker_epoch,
+        )
+        try:
+            answer = await self.peers.ask_controller(request)
+        except (ConnectionLost, HeadwaterError) as error:
+            logger.debug("the registration is not answered: %s", error)
+            return ErrorCode.NOT_CONTROLLER, -1
+        return ErrorCode(answer.error_code), answer.broker_epoch
+
+    def on_metadata(self) -> None:
+        """Called for every change of the metadata: heartbeats begin with the second broker."""
+        if self._broker.image.is_alive(self._broker.node_id):
+            self._unfenced.set()
+        if self._beats is None and len(self._broker.image.brokers) > 1:
+            self._beats = asyncio.get_running_loop().create_task(self._beat())
+
+    async def until_unfenced(self) -> None:
+        """Returns once this broker may lead and be in sync."""
+        self.on_metadata()
+        await self._unfenced.wait()
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._beat_once()
+            except (ConnectionLost, HeadwaterError) as error:
+                logger.debug("the heartbeat is not answered: %s", error)
+            is_fenced = not self._broker.image.is_alive(self._broker.node_id)
+            pause_ms = RETRY_S * 1_000 if is_fenced else self._sessions.heartbeat_ms
+            await asyncio.sleep(pause_ms / 1_000)
+
+    async def _beat_once(self) -> None:
+        broker = self._broker
+        answer = await self.peers.ask_controller(
+            BrokerHeartbeatRequest(
+                broker_id=broker.node_id,
+                broker_epoch=broker.broker_epoch,
+                current_metadata_offset=broker.image.end_offset,
+            )
+        )
+        if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            known = broker.image.brokers.get(broker.node_id)
+            if known is not None and known.broker_epoch > broker.broker_epoch:
+                broker.broker_epoch = known.broker_epoch  # the answer to it was lost
+            else:
+                logger.warning("this broker was fenced; it registers again")
+                broker.broker_epoch = await self.register()
+
+    async def leave(self) -> None:
+        """Hands over what this broker leads before it stops, if others can take it."""
+        if self._beats is None:
+            return
+        self._beats.cancel()
+        broker = self._broker
+        if broker.quorum.is_leader and broker.quorum.is_alone:
+            return
+        request = BrokerHeartbeatRequest(
+            broker_id=broker.node_id,
+            broker_epoch=broker.broker_epoch,
+            current_metadata_offset=broker.image.end_offset,
+            want_shut_down=True,
+        )
+        with suppress(TimeoutError, ConnectionLost, HeadwaterError):
+            async with asyncio.timeout(LEAVE_S_MAX):
+                await self.peers.ask_controller(request)
+
+    def end(self) -> None:
+        if self._beats is not None:
+            self._beats.cancel()
+        self.peers.close()
+
+
+async def ask_cluster_id(dial: Dial, addresses: Sequence[Address]) -> str | None:
+    """Returns the id of the cluster of the first broker that answers."""
+    for host, port in addresses:
+        try:
+            link = await open_link(host, port, dial, PeerSettings())
+        except (ConnectionLost, HeadwaterError) as error:
+            logger.debug("no broker answers at %s:%d: %s", host, port, error)
+            continue
+        try:
+            return (await link.ask(DescribeClusterRequest())).cluster_id
+        except (ConnectionLost, HeadwaterError) as error:
+            logger.debug("the broker at %s:%d does not answer: %s", host, port, error)
+        finally:
+            link.close()
+    return None
+
+
+async def find_cluster_id(dial: Dial, addresses: Sequence[Address]) -> str:
+    """Waits until a broker of the cluster answers."""
+    is_logged = False
+    while (found := await ask_cluster_id(dial, addresses)) is None:
+        if not is_logged:
+            is_logged = True
+            where = ", ".join(f"{host}:{port}" for host, port in addresses)
+            logger.warning("no broker of the cluster answers at %s; waiting for it", where)
+        await asyncio.sleep(RETRY_S)
+    return found

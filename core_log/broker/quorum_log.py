@@ -1,0 +1,157 @@
+"""The log of the metadata partition, as its quorum and the metadata's image see it."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import NotController
+from headwater.core_log.model.state_log import StoredBatch, StoredRecord
+from headwater.core_log.protocol.message import decode_record, encode_record
+from headwater.core_log.protocol.messages.control_records import (
+    ControlRecordKey,
+    ControlRecordType,
+    LeaderChangeMessage,
+    LeaderChangeVoter,
+    QuorumVoter,
+    VoterEndpoint,
+    VotersRecord,
+)
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
+from headwater.core_log.replication.voters import ReplicaKey, Voter
+from headwater.core_log.storage.files import Bytes
+from headwater.core_log.storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.metadata_quorum import MetadataQuorum
+    from headwater.core_log.broker.partition import Partition
+
+LISTENER = "PLAINTEXT"
+
+
+class LogView(NamedTuple):
+    """The metadata log as the quorum sees it."""
+
+    log: PartitionLog
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.end_offset
+
+    @property
+    def durable_offset(self) -> int:
+        return self.log.durable_offset
+
+    @property
+    def last_epoch(self) -> int:
+        return self.log.epochs.epoch_at(self.log.end_offset - 1)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        return self.log.epochs.end_offset_for(epoch)
+
+
+class MetadataStateLog:
+    """The partition for the metadata's image: what is committed can be read, and the leader of the
+    quorum appends."""
+
+    def __init__(self, partition: "Partition", quorum: "MetadataQuorum", clock: Clock) -> None:
+        self._partition, self._quorum, self._clock = partition, quorum, clock
+
+    @property
+    def end_offset(self) -> int:
+        return self._partition.log.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._quorum.high_watermark
+
+    def append(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> int:
+        if not self._quorum.is_leader:
+            raise NotController("this broker is not the controller")
+        now_ms = self._clock.now_ms()
+        plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
+        batch = encode_batch(plain)
+        self._partition.log.append(
+            memoryview(batch),
+            BatchHeader.read(batch),
+            leader_epoch=self._quorum.leader_epoch,
+            now_ms=now_ms,
+        )
+        self._partition.on_written(is_urgent=True)
+        return self._partition.log.end_offset
+
+    async def durable(self, end_offset: int) -> None:
+        await self._quorum.wait_committed(end_offset)
+
+    def read_from(self, offset: int) -> Iterator[StoredBatch]:
+        for batch in self._partition.log.batches(offset):
+            if BatchHeader.read(batch).next_offset > offset:
+                header, records = decode_batch(batch)
+                stored = [StoredRecord(each.offset, each.key, each.value) for each in records]
+                yield StoredBatch(header, stored)
+
+    def voters_at(self, end_offset: int) -> tuple[Voter, ...]:
+        return self._quorum.voters_at(end_offset)
+
+    def forget_before(self, offset: int) -> None:
+        self._partition.log.delete_records_before(offset)
+
+
+def encode_leader_change(leader: int, voters: Sequence[ReplicaKey], *, now_ms: int) -> bytearray:
+    """Returns the batch that begins a leader's epoch."""
+    written = tuple(LeaderChangeVoter(voter_id=each.node_id) for each in voters)
+    message = LeaderChangeMessage(leader_id=leader, voters=written, granting_voters=written)
+    return _encode_control(ControlRecordType.LEADER_CHANGE, message, now_ms)
+
+
+def encode_voters(voters: Sequence[Voter], *, now_ms: int) -> bytearray:
+    """Returns the batch of a new set of voters."""
+    message = VotersRecord(
+        voters=[
+            QuorumVoter(
+                voter_id=each.key.node_id,
+                voter_directory_id=each.key.directory_id,
+                endpoints=(VoterEndpoint(name=LISTENER, host=each.host, port=each.port),),
+            )
+            for each in voters
+        ]
+    )
+    return _encode_control(ControlRecordType.KRAFT_VOTERS, message, now_ms)
+
+
+def _encode_control(kind: ControlRecordType, message: object, now_ms: int) -> bytearray:
+    key = encode_record(ControlRecordKey(type=kind), 0)
+    plain = PlainRecord(key, encode_record(message, 0), timestamp_ms=now_ms)
+    return encode_batch([plain], is_control=True)
+
+
+def find_voters(batches: Bytes) -> Iterator[tuple[int, tuple[Voter, ...]]]:
+    """Yields the sets of voters among batches, with the offsets of their records."""
+    for batch in iterate_batches(batches):
+        yield from voters_in(batch)
+
+
+def voters_in(batch: Bytes) -> Iterator[tuple[int, tuple[Voter, ...]]]:
+    if not BatchHeader.read(batch).is_control:
+        return
+    for each in decode_batch(batch)[1]:
+        if decode_record(ControlRecordKey, each.key or b"").type == ControlRecordType.KRAFT_VOTERS:
+            yield each.offset, _read_voters(decode_record(VotersRecord, each.value or b""))
+
+
+def _read_voters(record: VotersRecord) -> tuple[Voter, ...]:
+    found = []
+    for each in record.voters:
+        key = ReplicaKey(each.voter_id, each.voter_directory_id)
+        host, port = next(((at.host, at.port) for at in each.endpoints), ("", 0))
+        found.append(Voter(key, host, port))
+    return tuple(found)

@@ -1,0 +1,188 @@
+"""The quorum's messages in Kafka's schemas, there and back."""
+
+from typing import Any, NamedTuple
+
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.begin_quorum_epoch import (
+    BeginEpochAnswerPartition,
+    BeginEpochAnswerTopic,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    BegunEpochLeaderEndpoint,
+    BegunEpochPartition,
+    BegunEpochTopic,
+)
+from headwater.core_log.protocol.messages.end_quorum_epoch import (
+    EndedEpochLeaderEndpoint,
+    EndedEpochPartition,
+    EndedEpochTopic,
+    EndEpochAnswerPartition,
+    EndEpochAnswerTopic,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    ReplicaInfo,
+)
+from headwater.core_log.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
+from headwater.core_log.protocol.messages.vote import (
+    VotedPartition,
+    VotedTopic,
+    VotePartition,
+    VoteRequest,
+    VoteResponse,
+    VoteTopic,
+)
+from headwater.core_log.replication.ballots import Ballot, BallotAnswer
+from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
+from headwater.core_log.replication.quorum import (
+    BeginQuorumEpochMessage,
+    EndQuorumEpochMessage,
+    QuorumFetch,
+)
+from headwater.core_log.replication.voters import ReplicaKey
+
+LISTENER = "PLAINTEXT"
+FETCH_WAIT_MS = 500
+FETCH_BYTES_MAX = 8 << 20
+
+
+class Sender(NamedTuple):
+    """This node, as its messages name it."""
+
+    replica: ReplicaKey
+    cluster_id: str
+    host: str
+    port: int
+
+
+def vote_request(ballot: Ballot, sender: Sender) -> VoteRequest:
+    partition = VotePartition(
+        replica_epoch=ballot.epoch,
+        replica_id=ballot.candidate.node_id,
+        replica_directory_id=ballot.candidate.directory_id,
+        voter_directory_id=ballot.voter.directory_id,
+        last_offset_epoch=ballot.last_epoch,
+        last_offset=ballot.end_offset,
+        pre_vote=ballot.is_pre_vote,
+    )
+    return VoteRequest(
+        cluster_id=sender.cluster_id,
+        voter_id=ballot.voter.node_id,
+        topics=(VoteTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+    )
+
+
+def read_vote_request(request: VoteRequest) -> Ballot | None:
+    """Returns the ballot; None for anything but the metadata's partition."""
+    if not is_metadata(request):
+        return None
+    asked = request.topics[0].partitions[0]
+    return Ballot(
+        candidate=ReplicaKey(asked.replica_id, asked.replica_directory_id),
+        voter=ReplicaKey(request.voter_id, asked.voter_directory_id),
+        epoch=asked.replica_epoch,
+        last_epoch=asked.last_offset_epoch,
+        end_offset=asked.last_offset,
+        is_pre_vote=asked.pre_vote,
+    )
+
+
+def vote_response(answer: BallotAnswer, *, code: ErrorCode = ErrorCode.NONE) -> VoteResponse:
+    partition = VotedPartition(
+        error_code=code,
+        leader_id=answer.leader,
+        leader_epoch=answer.epoch,
+        vote_granted=answer.is_granted,
+    )
+    return VoteResponse(topics=(VotedTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+
+
+def read_vote_response(response: VoteResponse) -> BallotAnswer | None:
+    """Returns the answer; None if the voter refuses to take part."""
+    if response.error_code or not is_metadata(response):
+        return None
+    said = response.topics[0].partitions[0]
+    if said.error_code not in (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH):
+        return None
+    return BallotAnswer(said.vote_granted, said.leader_epoch, said.leader_id)
+
+
+def begin_epoch_request(
+    message: BeginQuorumEpochMessage, sender: Sender
+) -> BeginQuorumEpochRequest:
+    partition = BegunEpochPartition(
+        voter_directory_id=message.voter.directory_id,
+        leader_id=sender.replica.node_id,
+        leader_epoch=message.epoch,
+    )
+    endpoint = BegunEpochLeaderEndpoint(name=LISTENER, host=sender.host, port=sender.port)
+    return BeginQuorumEpochRequest(
+        cluster_id=sender.cluster_id,
+        voter_id=message.voter.node_id,
+        topics=(BegunEpochTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=(endpoint,),
+    )
+
+
+def begin_epoch_response(epoch: int, leader: int, code: ErrorCode) -> BeginQuorumEpochResponse:
+    partition = BeginEpochAnswerPartition(error_code=code, leader_id=leader, leader_epoch=epoch)
+    topic = BeginEpochAnswerTopic(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return BeginQuorumEpochResponse(topics=(topic,))
+
+
+def end_epoch_request(message: EndQuorumEpochMessage, sender: Sender) -> EndQuorumEpochRequest:
+    partition = EndedEpochPartition(
+        leader_id=sender.replica.node_id,
+        leader_epoch=message.epoch,
+        preferred_candidates=tuple(
+            ReplicaInfo(candidate_id=each.node_id, candidate_directory_id=each.directory_id)
+            for each in message.successors
+        ),
+    )
+    endpoint = EndedEpochLeaderEndpoint(name=LISTENER, host=sender.host, port=sender.port)
+    return EndQuorumEpochRequest(
+        cluster_id=sender.cluster_id,
+        topics=(EndedEpochTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=(endpoint,),
+    )
+
+
+def end_epoch_response(epoch: int, leader: int, code: ErrorCode) -> EndQuorumEpochResponse:
+    partition = EndEpochAnswerPartition(error_code=code, leader_id=leader, leader_epoch=epoch)
+    topic = EndEpochAnswerTopic(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return EndQuorumEpochResponse(topics=(topic,))
+
+
+def fetch_request(
+    asked: QuorumFetch, sender: Sender, *, high_watermark: int, start_offset: int
+) -> FetchRequest:
+    partition = FetchPartition(
+        partition=0,
+        current_leader_epoch=asked.epoch,
+        fetch_offset=asked.offset,
+        last_fetched_epoch=asked.last_epoch,
+        log_start_offset=start_offset,
+        partition_max_bytes=FETCH_BYTES_MAX,
+        replica_directory_id=sender.replica.directory_id,
+        high_watermark=high_watermark,
+    )
+    return FetchRequest(
+        cluster_id=sender.cluster_id,
+        replica_state=ReplicaState(replica_id=sender.replica.node_id),
+        max_wait_ms=FETCH_WAIT_MS,
+        max_bytes=FETCH_BYTES_MAX,
+        topics=(FetchTopic(topic_id=METADATA_ID, partitions=(partition,)),),
+    )
+
+
+def is_metadata(message: Any) -> bool:
+    """Whether the message of the quorum is about the metadata's partition, and nothing else."""
+    return [
+        (topic.topic_name, each.partition_index)
+        for topic in message.topics
+        for each in topic.partitions
+    ] == [(METADATA_TOPIC, 0)]

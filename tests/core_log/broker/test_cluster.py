@@ -1,0 +1,249 @@
+"""Brokers that join become members and voters, decide what any of them is asked, and go on without
+any one of them."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.broker_registration import (
+    BrokerListener,
+    BrokerRegistrationRequest,
+)
+from headwater.core_log.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from headwater.core_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from headwater.core_log.protocol.messages.describe_quorum import (
+    DescribedQuorumPartition,
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
+from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headwater.core_log.protocol.messages.vote import VoteRequest
+from headwater.core_log.replication.metadata import METADATA_TOPIC
+from tests.core_log.broker.cluster_in_memory import Cluster
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    await cluster.close()
+
+
+async def three(cluster: Cluster) -> list[Broker]:
+    """Three brokers that vote."""
+    await cluster.start(1)
+    await cluster.start(2)
+    await cluster.start(3)
+    await cluster.until(lambda: all(vote(each) == [1, 2, 3] for each in cluster.brokers.values()))
+    return list(cluster.brokers.values())
+
+
+def vote(broker: Broker) -> list[int]:
+    return [each.node_id for each in broker.quorum.voters]
+
+
+async def create(cluster: Cluster, node_id: int, name: str) -> int:
+    client = await cluster.client_of(node_id)
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    answer = await client.ask(CreateTopicsRequest(topics=(topic,)))
+    client.close()
+    return answer.topics[0].error_code
+
+
+async def described(cluster: Cluster, node_id: int) -> DescribedQuorumPartition:
+    client = await cluster.client_of(node_id)
+    partition = DescribeQuorumPartition(partition_index=0)
+    topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=(partition,))
+    answer = await client.ask(DescribeQuorumRequest(topics=(topic,)))
+    client.close()
+    return answer.topics[0].partitions[0]
+
+
+async def test_a_broker_that_joins_is_a_live_member_and_knows_the_topics(cluster: Cluster) -> None:
+    first = await cluster.start(1)
+    await create(cluster, 1, "before")
+
+    second = await cluster.start(2)
+
+    assert second.cluster_id == first.cluster_id
+    assert second.image.topic("before") is not None
+    assert first.image.alive == second.image.alive == [1, 2]
+    client = await cluster.client_of(2)
+    named = await client.ask(DescribeClusterRequest())
+    assert named.brokers[0].host == "node-1"
+
+
+async def test_two_brokers_have_one_vote_and_three_have_three(cluster: Cluster) -> None:
+    first = await cluster.start(1)
+    await cluster.start(2)
+    assert vote(first) == [1]
+
+    await cluster.start(3)
+
+    await cluster.until(lambda: vote(cluster.brokers[3]) == [1, 2, 3])
+    said = await described(cluster, 3)
+    assert said.leader_id == 1
+    assert [each.replica_id for each in said.current_voters] == [1, 2, 3]
+
+
+async def test_a_topic_created_at_any_broker_exists_there_at_once_and_soon_everywhere(
+    cluster: Cluster,
+) -> None:
+    brokers = await three(cluster)
+
+    for node_id in (1, 2, 3):
+        assert await create(cluster, node_id, f"t{node_id}") == ErrorCode.NONE
+        assert cluster.brokers[node_id].image.topic(f"t{node_id}") is not None
+        assert await create(cluster, node_id, f"t{node_id}") == ErrorCode.TOPIC_ALREADY_EXISTS
+
+    await cluster.until(lambda: all(len(each.image.topics) == 3 for each in brokers))
+    leaders = {each.image.topics[f"t{n}"].topic_id for each in brokers for n in (1, 2, 3)}
+    assert len(leaders) == 3
+
+
+async def test_an_unknown_topic_is_created_through_any_broker(cluster: Cluster) -> None:
+    await three(cluster)
+    client = await cluster.client_of(3)
+    wanted = MetadataRequestTopic(name="on-demand")
+
+    answer = await client.ask(MetadataRequest(topics=(wanted,), allow_auto_topic_creation=True))
+
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    assert [each.node_id for each in answer.brokers] == [1, 2, 3]
+
+
+async def test_producer_ids_of_all_brokers_differ(cluster: Cluster) -> None:
+    given = [await each.allocate_producer_ids() for each in await three(cluster)]
+
+    assert len({each for block in given for each in block}) == sum(len(block) for block in given)
+
+
+async def test_the_cluster_decides_on_after_the_controller_was_killed(cluster: Cluster) -> None:
+    await three(cluster)
+    assert await create(cluster, 2, "before") == ErrorCode.NONE
+
+    cluster.kill(1)
+    assert await create(cluster, 2, "after") == ErrorCode.NONE
+
+    await cluster.until(lambda: cluster.brokers[3].image.topic("after") is not None)
+    await cluster.until(lambda: cluster.brokers[2].image.alive == [2, 3])
+    assert cluster.brokers[3].image.topic("before") is not None
+    again = await cluster.start(1)
+    assert again.image.topic("after") is not None and again.image.alive == [1, 2, 3]
+
+
+async def test_a_killed_member_is_fenced_and_comes_back_under_a_new_registration(
+    cluster: Cluster,
+) -> None:
+    first = (await three(cluster))[0]
+    epoch = cluster.brokers[3].broker_epoch
+    cluster.kill(3)
+
+    await cluster.until(lambda: first.image.alive == [1, 2])
+    again = await cluster.start(3)
+
+    assert first.image.alive == [1, 2, 3] and again.broker_epoch > epoch
+
+
+async def test_all_members_that_were_killed_find_together_again(cluster: Cluster) -> None:
+    await three(cluster)
+    await create(cluster, 3, "t")
+    for node_id in (1, 2, 3):
+        cluster.kill(node_id)
+
+    for node_id in (3, 2, 1):
+        cluster.boot(node_id)
+
+    await cluster.until(lambda: all(each.is_open for each in cluster.brokers.values()))
+    assert all(each.image.topic("t") for each in cluster.brokers.values())
+    assert len({each.quorum.leader_epoch for each in cluster.brokers.values()}) == 1
+
+
+async def test_a_member_that_stops_hands_over_and_leaves_the_others_writable(
+    cluster: Cluster,
+) -> None:
+    await three(cluster)
+
+    await cluster.stop(1)
+
+    assert await create(cluster, 3, "after") == ErrorCode.NONE
+    assert cluster.brokers[3].image.alive == [2, 3]
+
+
+async def test_a_fenced_broker_registers_again_by_itself(cluster: Cluster) -> None:
+    first = (await three(cluster))[0]
+    third = cluster.brokers[3]
+    epoch = third.broker_epoch
+
+    await first.metadata.change(lambda: first.controller.fence_broker(3))
+
+    await cluster.until(lambda: first.image.alive == [1, 2, 3] and third.broker_epoch > epoch)
+    assert third.broker_epoch == first.image.brokers[3].broker_epoch
+
+
+async def test_a_second_broker_with_the_same_id_is_refused_while_the_first_one_lives(
+    cluster: Cluster,
+) -> None:
+    first, second, _ = await three(cluster)
+
+    answer = await first.active_controller.register(
+        BrokerRegistrationRequest(
+            broker_id=2,
+            cluster_id=first.cluster_id,
+            listeners=(BrokerListener(name="PLAINTEXT", host="elsewhere", port=9092),),
+            log_dirs=(UUID(int=77),),
+        )
+    )
+
+    assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert first.image.brokers[2].host == "node-2"
+    assert first.image.brokers[2].broker_epoch == second.broker_epoch
+
+
+async def test_a_broker_of_another_cluster_is_refused(cluster: Cluster) -> None:
+    first = await cluster.start(1)
+    request = BrokerRegistrationRequest(broker_id=9, cluster_id="another")
+
+    answer = await first.active_controller.register(request)
+
+    assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    cluster.boot(2)
+    await cluster.until(lambda: cluster.brokers[2].is_open)
+    await cluster.stop(2)
+    cluster.cluster_id = "another"
+    with pytest.raises(ConfigError, match="belongs to another cluster"):
+        cluster.boot(2)
+
+
+async def test_a_wiped_voter_is_replaced_by_its_new_directory(cluster: Cluster) -> None:
+    first = (await three(cluster))[0]
+    before = {each.node_id: each.directory_id for each in first.quorum.voters}
+    cluster.kill(3)
+    await cluster.until(lambda: first.image.alive == [1, 2])
+    del cluster.files[3]
+
+    await cluster.start(3)
+
+    def is_replaced() -> bool:
+        now = {each.node_id: each.directory_id for each in first.quorum.voters}
+        return sorted(now) == [1, 2, 3] and now[3] != before[3]
+
+    await cluster.until(is_replaced)
+
+
+async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:
+    first = await cluster.start(1)
+    client = await cluster.client_of(1)
+
+    answer = await client.ask(VoteRequest(cluster_id=first.cluster_id))
+
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert first.is_controller

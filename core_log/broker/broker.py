@@ -13,6 +13,7 @@ from headwater.core_log.broker.coordination import Coordination
 from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.forwarder import create_elsewhere
 from headwater.core_log.broker.group_commit import GroupCommit
+from headwater.core_log.broker.in_sync_proposals import InSyncProposals
 from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.peers import Address, Peers, dial_peer
@@ -85,6 +86,7 @@ class Broker:
         self.peers: Peers = self.member.peers
         """The other brokers of the cluster."""
         self.replicas = Replicas(self)
+        self.proposals = InSyncProposals(self)
         self.find_led = self.replicas.find_led
         self.coordination: Coordination | None = None
         self.address: Address = ("", 0)
@@ -188,6 +190,7 @@ class Broker:
             self.broker_epoch = await self.member.register()
             await self.metadata.wait_applied(self.broker_epoch + 1)
         await self.metadata.listen(self.replicas.open)
+        self.proposals.start()
         self.store.report_strays()
         self.coordination = Coordination(self, self._random)
         await self.coordination.load()
@@ -373,6 +376,7 @@ class Broker:
 
     def abandon(self) -> None:
         """Gives up the directory without syncing, after a failed start."""
+        self.proposals.stop()
         self.replicas.fetchers.stop()
         if self.coordination is not None:
             self.coordination.abandon()
@@ -393,6 +397,7 @@ class Broker:
         await self.quorum.stop()
         self._end_membership()
         await self.metadata.finish_applying()
+        await self.proposals.close()
         await self.replicas.close()
         if self.coordination is not None:
             try:

@@ -231,33 +231,37 @@ class Partition:
         *,
         broker_epoch: int,
         marks: tuple[int, int] = (0, 0),
+        may_join: bool = True,
         now_ms: int,
-    ) -> None:
+    ) -> bool:
         """Handles a replica's request, by which it says that its disk has everything below the
-        offset. One whose log diverges says nothing."""
+        offset. One whose log diverges says nothing. Returns True if there is a new proposal."""
         leader = self.leader
         if not isinstance(leader, Leader) or part.leader_epoch != leader.leader_epoch:
-            return
+            return False
         try:
             diverging = find_divergence(
                 self.log.epochs, last_fetched_epoch=part.last_epoch, fetch_offset=part.offset
             )
         except OffsetOutOfRange:
-            return
-        if diverging is None and self.is_replicated_by(follower):
-            before = leader.high_watermark
-            leader.on_follower_fetch(
-                follower,
-                part.offset,
-                now_ms,
-                start_offset=part.log_start_offset,
-                broker_epoch=broker_epoch,
-                marks=marks,
-            )
-            if leader.high_watermark > before:
-                self.wake()
-            if self._progress_waiters:
-                self._on_progress()
+            return False
+        if diverging is not None or not self.is_replicated_by(follower):
+            return False
+        before = leader.high_watermark
+        proposal = leader.on_follower_fetch(
+            follower,
+            part.offset,
+            now_ms,
+            start_offset=part.log_start_offset,
+            broker_epoch=broker_epoch,
+            marks=marks,
+            may_join=may_join,
+        )
+        if leader.high_watermark > before:
+            self.wake()
+        if self._progress_waiters:
+            self._on_progress()
+        return proposal is not None
 
     def on_record(self, record: PartitionRecord, *, min_in_sync: int, now_ms: int) -> None:
         """Applies a new record of the cluster's metadata about this leader."""

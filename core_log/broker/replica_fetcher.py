@@ -4,14 +4,14 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_copy import ReplicaCopy
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.protocol.message import Request
 from headwater.core_log.protocol.messages.fetch import ReplicaState
 from headwater.core_log.protocol.replica_fetch import (
     ReplicaFetchPartition,
@@ -33,15 +33,6 @@ WAIT_MS = 500
 RETRY_S, LONG_RETRY_S = 0.05, 5.0
 """Pauses: after a leader that is not there yet, and after what only a person or time can mend."""
 ANSWER_BYTES_MAX, PARTITION_BYTES_MAX = 8 << 20, 1 << 20
-
-
-class Leaders(Protocol):
-    """The other brokers, as followers see them."""
-
-    async def poll(self, node_id: int, request: Request[A], *, wait_ms: int) -> A:
-        """Asks on a connection where nothing else waits. A cancelled call leaves nothing of it
-        behind."""
-        ...
 
 
 class FetchedPlace(NamedTuple):
@@ -140,7 +131,7 @@ class LeaderFetcher:
             return
         try:
             answer = await self._ask(asked.values())
-        except HeadwaterError as error:
+        except (ConnectionLost, HeadwaterError) as error:
             self._note_loss(error)
             await self._pause(RETRY_S)
             return
@@ -180,7 +171,6 @@ class LeaderFetcher:
         if len(asked) < len(self._partitions):
             wait_ms = min(WAIT_MS, round(self._until_due_s() * 1_000))
         request = self._request(asked, wait_ms)
-        assert self._broker.peers is not None, "a follower has a way to its leader"
         polling = self._broker.peers.poll(self._leader_id, request, wait_ms=wait_ms)
         self._asking = asyncio.get_running_loop().create_task(polling)
         try:
@@ -266,7 +256,7 @@ class LeaderFetcher:
         if partition in self._partitions:
             self._partitions[partition] = asyncio.get_running_loop().time() + seconds
 
-    def _note_loss(self, error: HeadwaterError) -> None:
+    def _note_loss(self, error: Exception) -> None:
         """Logs that the leader does not answer, once."""
         if not self._is_lost:
             self._is_lost = True

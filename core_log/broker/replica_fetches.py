@@ -95,17 +95,18 @@ class ReplicaFetch:
     def _note_progress(self) -> None:
         """A follower that requests an offset proves that it has everything below."""
         broker, request = self._broker, self._request
-        now_ms = broker.clock.monotonic_ms()
+        now_ms, may_join = broker.clock.monotonic_ms(), broker.image.is_alive(request.replica_id)
         for part, asked in zip(request.parts, self._asked, strict=True):
             partition = broker.find_led(part.topic, part.partition)
-            if partition is not None:
-                partition.on_follower_fetch(
-                    request.replica_id,
-                    part,
-                    broker_epoch=request.replica_epoch,
-                    marks=(asked.cleaned_to, asked.deletes_dropped_to),
-                    now_ms=now_ms,
-                )
+            if partition is not None and partition.on_follower_fetch(
+                request.replica_id,
+                part,
+                broker_epoch=request.replica_epoch,
+                marks=(asked.cleaned_to, asked.deletes_dropped_to),
+                may_join=may_join,
+                now_ms=now_ms,
+            ):
+                broker.proposals.add(partition)
 
     def _read(self, indexes: Iterable[int]) -> dict[int, FetchedPartition]:
         """Returns the lines with news, within the request's limit of bytes."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 BACKLOG = 512
 API_VERSIONS = 18
-BETWEEN_BROKERS = (1, API_VERSIONS, 52, 53, 54, 58, 59, 60, 62, 63, 67, 82)
+BETWEEN_BROKERS = (1, API_VERSIONS, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82)
 """APIs that are served before the broker is open, because others need it for the quorum."""
 DECODED_BYTES_MAX = 4 << 20
 """Limit for requests that are decoded field by field: their objects are many times as large and

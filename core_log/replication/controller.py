@@ -365,6 +365,23 @@ class Controller:
         following = block.first + block.count
         return Decision(block, [ProducerIdsRecord(broker_id, broker_epoch, following)])
 
+    def change_in_sync_sets(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        wanted: Mapping[tuple[UUID, int], InSyncProposal],
+    ) -> Decision[dict[tuple[UUID, int], RequestRefusal | None] | RequestRefusal]:
+        """Decides a leader's proposals for several partitions, each by itself."""
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            return Decision(RequestRefusal(ErrorCode.STALE_BROKER_EPOCH))
+        answer, records = dict[tuple[UUID, int], RequestRefusal | None](), list[MetadataRecord]()
+        for (topic_id, index), proposal in wanted.items():
+            decision = self.change_in_sync(broker_id, topic_id, index, proposal)
+            answer[topic_id, index] = decision.answer
+            records += decision.records
+        return Decision(answer, records)
+
     def change_in_sync(
         self, broker_id: int, topic_id: UUID, partition: int, wanted: InSyncProposal
     ) -> Decision[RequestRefusal | None]:
@@ -395,16 +412,18 @@ class Controller:
             return ErrorCode.INVALID_UPDATE_VERSION
         if not wanted.in_sync <= set(now.replicas):
             return ErrorCode.INVALID_REQUEST
-        if not all(self._is_eligible(each, wanted) for each in wanted.in_sync):
+        if not all(self._is_eligible(each, now, wanted) for each in wanted.in_sync):
             return ErrorCode.INELIGIBLE_REPLICA
         return None
 
-    def _is_eligible(self, replica: int, wanted: InSyncProposal) -> bool:
+    def _is_eligible(self, replica: int, now: PartitionRecord, wanted: InSyncProposal) -> bool:
         """Whether the broker is alive, and has not restarted since the leader saw it catch up."""
         if not self._image.is_alive(replica):
             return False
         seen = wanted.broker_epochs.get(replica, UNKNOWN)
-        return seen in (UNKNOWN, self._image.brokers[replica].broker_epoch)
+        if seen == UNKNOWN:  # the leader has not heard of it yet; whoever joins was heard
+            return replica in now.in_sync
+        return seen == self._image.brokers[replica].broker_epoch
 
 
 def _creation(topic: Topic) -> list[MetadataRecord]:

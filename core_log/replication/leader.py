@@ -115,9 +115,10 @@ class Leader:
         start_offset: int = 0,
         broker_epoch: int = UNKNOWN,
         marks: tuple[int, int] = (0, 0),
+        may_join: bool = True,
     ) -> InSyncProposal | None:
-        """Returns a proposal if this fetch shows that the follower has caught up. One from beyond
-        our end shows nothing; it is answered that its offset is out of range."""
+        """Returns a proposal if this fetch shows that the follower has caught up; a fenced one may
+        not join. One from beyond our end shows nothing: its offset is out of range."""
         if offset > self.end_offset:
             return None
         progress = self.progress[follower]
@@ -128,7 +129,7 @@ class Leader:
             self._advance()
             return None
         has_caught_up = offset >= max(self.high_watermark, self.epoch_start_offset)
-        return self._propose(self.in_sync | {follower}) if has_caught_up else None
+        return self._propose(self.in_sync | {follower}) if has_caught_up and may_join else None
 
     def on_tick(self, now_ms: int) -> InSyncProposal | None:
         """Returns a proposal without the followers that have lagged for too long."""

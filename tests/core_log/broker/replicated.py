@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.handlers.alter_partition import read_proposal
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.server import BrokerServer
@@ -16,6 +17,12 @@ from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.frames import read_response_header, request_frame
 from headwater.core_log.protocol.message import Request, decode, response_type
+from headwater.core_log.protocol.messages.alter_partition import (
+    AlteredPartitionResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopicResponse,
+)
 from headwater.core_log.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -28,7 +35,7 @@ from headwater.core_log.protocol.messages.produce import (
     TopicProduceData,
 )
 from headwater.core_log.replication.controller import Controller
-from headwater.core_log.replication.decisions import Decision, NewTopic
+from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
 from headwater.core_log.replication.elections import change_in_sync
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.metadata_records import MetadataRecord, PartitionRecord
@@ -135,6 +142,9 @@ class Replicated:
             self.image, self.configs, new_id=lambda: UUID(int=next(self._ids))
         )
         self.records: list[MetadataRecord] = []
+        self.asked: list[AlterPartitionRequest] = []
+        self.loses_requests = self.loses_answers = 0
+        self.is_told = True
         self.nodes = {
             each: Node(each, self.clock, FaultyFiles(MemoryFiles()), **settings)
             for each in range(1, nodes + 1)
@@ -148,7 +158,8 @@ class Replicated:
         return decision.answer
 
     def join(self, node: Node) -> None:
-        node.links = Links(self.nodes)
+        node.links = Links(self.nodes, self)
+        node.broker.proposals.start()
         if not self.is_linked:
             node.links.cut(*self.nodes)
         node.broker.is_open = True  # without its own opening
@@ -175,6 +186,40 @@ class Replicated:
             fresh, node.known = self.records[node.known :], len(self.records)
             changes = node.broker.image.apply(fresh, node.known)
             await node.broker.replicas.apply(changes)
+
+    async def alter(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Decides proposals; everybody hears of it if `is_told`."""
+        self.asked.append(request)
+        if self.loses_requests:
+            self.loses_requests -= 1
+            raise LogUnavailable("the controller does not answer")
+        wanted = {
+            (topic.topic_id, each.partition_index): read_proposal(each, 3)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        decided = self.commit(
+            self.controller.change_in_sync_sets(request.broker_id, request.broker_epoch, wanted)
+        )
+        if self.loses_answers:
+            self.loses_answers -= 1
+            raise LogUnavailable("the controller does not answer")
+        if isinstance(decided, RequestRefusal):
+            return AlterPartitionResponse(error_code=decided.code)
+        if self.is_told:
+            await self.tell(*self.nodes)
+        topics = [
+            AlterPartitionTopicResponse(
+                topic_id=topic_id,
+                partitions=[
+                    AlteredPartitionResponse(
+                        partition_index=index, error_code=refused.code if refused else 0
+                    )
+                ],
+            )
+            for (topic_id, index), refused in decided.items()
+        ]
+        return AlterPartitionResponse(topics=topics)
 
     @property
     def state(self) -> PartitionRecord:
@@ -207,8 +252,8 @@ class Replicated:
 class Links:
     """How a node asks the others: in the same process, unless the link is cut."""
 
-    def __init__(self, nodes: Mapping[int, Node]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Mapping[int, Node], cluster: "Replicated | None" = None) -> None:
+        self._nodes, self._cluster = nodes, cluster
         self._cut: set[int] = set()
         self._channels: dict[InProcessChannel, int] = {}
 
@@ -218,6 +263,10 @@ class Links:
         for channel, node_id in list(self._channels.items()):
             if node_id in node_ids:
                 channel.close()
+
+    async def ask_controller(self, request: Any, *, wait_ms: int = 0) -> Any:
+        assert self._cluster is not None
+        return await self._cluster.alter(request)
 
     def mend(self) -> None:
         self._cut.clear()

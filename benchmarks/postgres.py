@@ -157,18 +157,7 @@ class Round:
                     self._add(name, who, partial(read, slot))
 
     def _add(self, name: str, who: str, measure: Callable[[], Figures]) -> None:
-        """What cannot be measured keeps its reason, and the round goes on."""
-        busy, begun = busy_s(), time.perf_counter()
-        try:
-            figures = measure()
-        except Exception as error:
-            self._collected.fail(name, who, error)
-            print(f"{name}, {who}: {type(error).__name__}: {error}", file=sys.stderr)
-            return
-        figures["busy_cores"] = (busy_s() - busy) / (time.perf_counter() - begun)
-        self._collected.add(name, who, figures)
-        told = ", ".join(f"{key} {shown(value)}" for key, value in figures.items())
-        print(f"{name}, {who}: {told}", file=sys.stderr)
+        add_measured(self._collected, name, who, measure)
 
     def _ticks_in_log(self, count: int) -> Figures:
         self._database.new_ticks()
@@ -188,6 +177,21 @@ class Round:
         done = subprocess.run([*command, str(count)], stdout=subprocess.PIPE, text=True, check=True)
         pairs = (line.split() for line in done.stdout.splitlines())
         return {int(number): int(at_us) for number, at_us in pairs}
+
+
+def add_measured(collected: Collected, name: str, who: str, measure: Callable[[], Figures]) -> None:
+    """What cannot be measured keeps its reason, and the round goes on."""
+    busy, begun = busy_s(), time.perf_counter()
+    try:
+        figures = measure()
+    except Exception as error:
+        collected.fail(name, who, error)
+        print(f"{name}, {who}: {type(error).__name__}: {error}", file=sys.stderr)
+        return
+    figures["busy_cores"] = (busy_s() - busy) / (time.perf_counter() - begun)
+    collected.add(name, who, figures)
+    told = ", ".join(f"{key} {shown(value)}" for key, value in figures.items())
+    print(f"{name}, {who}: {told}", file=sys.stderr)
 
 
 def waits(committed: dict[int, int], arrived: dict[int, int]) -> Figures:

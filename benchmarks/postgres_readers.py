@@ -118,7 +118,7 @@ class Debezium:
         process = self._started(count, given, "timed")
         try:
             self.database.wait_for_reader("dbz_ticks")
-            yield lambda: _arrivals(process, PATIENCE_S)
+            yield lambda: arrivals_of(process, PATIENCE_S)
         finally:
             process.kill()
             process.wait()
@@ -297,7 +297,7 @@ def source_of(database: Database, table: str, more: str) -> str:
     )
 
 
-def _arrivals(process: "subprocess.Popen[str]", patience_s: float) -> dict[int, int]:
+def arrivals_of(process: "subprocess.Popen[str]", patience_s: float) -> dict[int, int]:
     said: IO[str] | None = process.stdout
     assert said is not None, "its output was asked for"
     lines = process.communicate(timeout=patience_s)[0].splitlines()[:-1]

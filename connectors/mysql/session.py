@@ -52,6 +52,7 @@ from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import (
     ChangeBatch,
     EventMessages,
+    Operation,
     Positions,
     TableChanges,
 )
@@ -59,7 +60,7 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 
 BURST_BYTES = 2 << 20
 ROWS_MAX = 20_000
-"""Rows per batch; a larger transaction is emitted in several, the last of which has a position."""
+"""Rows per batch."""
 HEARTBEAT_S = 0.5
 LEFT_OUT = "tables that cannot be captured"
 
@@ -364,6 +365,10 @@ class _Follower:
                 is_done, changes = await finish(working)
             for each in changes:
                 self._rows.saw(each)
+            *firsts, changes = in_pieces(changes, rows_max=ROWS_MAX)
+            for piece in firsts:
+                self._is_told_open = True
+                yield ChangeBatch(tuple(piece), {})
             reader, is_boundary = self._reader, not self._reader.is_open
             if is_boundary and reader.suspects:
                 if changes:
@@ -399,14 +404,14 @@ class _Follower:
     def _work(self, decoded: Iterator[Decoded]) -> tuple[bool, list[TableChanges]]:
         """Reads on until the burst ends, a batch is full, or tables have to be looked at."""
         reader = self._reader
-        is_done = reader.add_decided(ROWS_MAX) and (reader.is_open or not reader.suspects)
+        is_done = reader.add_decided() and (reader.is_open or not reader.suspects)
         for each in decoded if is_done else ():
             reader.feed(each)
-            is_full = not reader.add_decided(ROWS_MAX) or reader.row_count >= ROWS_MAX
+            is_full = not reader.add_decided() or reader.is_full
             if is_full or (reader.suspects and not reader.is_open):
                 is_done = False
                 break
-        if reader.is_open and reader.row_count < ROWS_MAX:
+        if reader.is_open and not reader.is_full:
             return is_done, []
         return is_done, reader.take()
 
@@ -455,6 +460,25 @@ class _Follower:
                 kinds,
                 has_other_key=before is None or not now.has_key_of(before),
             )
+
+
+def in_pieces(changes: Sequence[TableChanges], *, rows_max: int) -> list[list[TableChanges]]:
+    """Returns the changes in lists of at most about so many; at least one, possibly empty. The two
+    halves of a change of key stay together."""
+    pieces, left = [list[TableChanges]()], rows_max
+    for each in changes:
+        start = 0
+        while start < len(each):
+            if left <= 0:
+                pieces.append([])
+                left = rows_max
+            end = min(start + left, len(each))
+            if each.moves is not None and each.moves[end - 1].as_py():
+                end += each.operations[end - 1].as_py() == Operation.DELETE
+            pieces[-1].append(each if end - start == len(each) else each.slice(start, end - start))
+            left -= end - start
+            start = end
+    return pieces
 
 
 def _table_of(name: str) -> TableId:

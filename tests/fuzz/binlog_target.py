@@ -6,6 +6,8 @@ from pathlib import Path
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.event import CRC_BYTES, HEADER_BYTES
 from headwater.connectors.mysql.binlog.json_document import json_text
+from headwater.connectors.mysql.binlog.rows import RowsEvent, read_rows
+from headwater.connectors.mysql.kernels.plain import PlainMysqlKernels
 from headwater.core_log.foundation.errors import DecodeError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mysql"
@@ -54,8 +56,14 @@ class Target:
             try:
                 for each in decoder.decode(event_of(kind, body)):
                     assert each.header.kind >= 0
+                    if isinstance(each.event, RowsEvent):
+                        read_all(each.event)
             except DecodeError:
                 continue
+
+
+def read_all(event: RowsEvent) -> None:
+    read_rows(event.layout, [event.rows], PlainMysqlKernels(), range(len(event.table.columns)))
 
 
 def read_json(document: bytes) -> None:

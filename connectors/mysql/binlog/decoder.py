@@ -1,7 +1,9 @@
 """Decodes the events of a binary log, one after the other, with the rows of the wanted tables."""
 
-from collections.abc import Callable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import BytesIO
 from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
@@ -38,9 +40,10 @@ ORIGINAL_TIME = 1 << 55
 TABLES_MAX = 10_000
 ZSTD, UNCOMPRESSED = 0, 255
 PAYLOAD_END, PAYLOAD_SIZE, PAYLOAD_COMPRESSION, PAYLOAD_RAW_SIZE = range(4)
+KNOWN = {int(each) for each in EventType}
 STANDALONE, PREPARED_XA, COMPLETED_XA = 0x01, 0x40, 0x80
 GROUP_COMMIT = 0x02
-PASSING = {
+PASSING: Set[int] = {
     EventType.STOP,
     EventType.INTVAR,
     EventType.RAND,
@@ -171,15 +174,13 @@ class BinlogDecoder:
     _known: dict[bytes, RowDecoder | None] = field(default_factory=dict)
     """The same by the bytes of their TABLE_MAP, which repeat."""
 
-    def decode(self, event: bytes) -> Iterator[Decoded]:
-        """Yields what the event says: nothing, one thing, or the events of a whole payload."""
+    def decode(self, event: bytes) -> Iterable[Decoded]:
+        """Returns what the event says: nothing, one thing, or the events of a whole payload."""
         header = parse_header(event)
         if header.kind == EventType.FORMAT_DESCRIPTION:
             self._learn_format(event)
-            yield Decoded(header, PassingEvent(EventType.FORMAT_DESCRIPTION))
-            return
-        body = body_of(event, header, has_checksum=self.has_checksum)
-        yield from self._decode(header, body)
+            return (Decoded(header, PassingEvent(EventType.FORMAT_DESCRIPTION)),)
+        return self._decode(header, body_of(event, header, has_checksum=self.has_checksum))
 
     def forget_tables(self) -> None:
         """Numbers of tables are only valid in their group and file."""
@@ -200,32 +201,26 @@ class BinlogDecoder:
         body_of(event, parse_header(event), has_checksum=self.has_checksum)
         self.forget_tables()
 
-    def _decode(self, header: EventHeader, body: bytes) -> Iterator[Decoded]:
-        try:
-            kind = EventType(header.kind)
-        except ValueError:
-            if header.flags & IGNORABLE:
-                return
-            raise _not_understood(header) from None
+    def _decode(self, header: EventHeader, body: bytes) -> Iterable[Decoded]:
+        kind = header.kind
         if kind in CHANGES:
             decoder = self._decoder_of(body)
-            if decoder is not None:
-                yield Decoded(header, decoder.decode(kind, body))
-            return
+            return () if decoder is None else (Decoded(header, decoder.decode(kind, body)),)
         if kind == EventType.TABLE_MAP:
-            if (table := self._learn_table(body)) is not None:
-                yield Decoded(header, table)
-            return
-        if kind == EventType.TRANSACTION_PAYLOAD:
-            yield from self._payload(header, body)
-            return
+            table = self._learn_table(body)
+            return () if table is None else (Decoded(header, table),)
+        if kind in PARSERS:
+            found = PARSERS[kind](header, body)
+            if kind == EventType.ROTATE:
+                self.forget_tables()
+            return (Decoded(header, found),)
         if kind in PASSING:
-            yield Decoded(header, PassingEvent(kind))
-            return
-        found = self._plain(kind, header, body)
-        if isinstance(found, Rotate):
-            self.forget_tables()
-        yield Decoded(header, found)
+            return (Decoded(header, PassingEvent(EventType(kind))),)
+        if kind == EventType.TRANSACTION_PAYLOAD:
+            return self._payload(header, body)
+        if header.flags & IGNORABLE and kind not in KNOWN:
+            return ()
+        raise _not_understood(header)
 
     def _decoder_of(self, body: bytes) -> RowDecoder | None:
         number = table_number_of(body)
@@ -248,11 +243,6 @@ class BinlogDecoder:
     def choose_again(self) -> None:
         """Asks again of which tables the rows are wanted, from the next TABLE_MAP on."""
         self._known.clear()
-
-    def _plain(self, kind: EventType, header: EventHeader, body: bytes) -> BinlogEvent:
-        if kind not in PARSERS:
-            raise _not_understood(header)
-        return PARSERS[kind](header, ByteReader(body))
 
     def _payload(self, header: EventHeader, body: bytes) -> Iterator[Decoded]:
         """The events inside have no checksums and no positions."""
@@ -321,16 +311,26 @@ def _not_understood(header: EventHeader) -> DecodeError:
     )
 
 
-def _gtid(header: EventHeader, reader: ByteReader, *, has_number: bool) -> Gtid:
-    reader.skip(1)
-    uuid, number = str(UUID(bytes=reader.take(16))), reader.sint(8)
+NUMBER_END, TIMES_AT, TIME_BYTES = 25, 42, 7
+"""In a GTID event: flags, uuid, number, the kind of two more numbers, those, one or two times."""
+
+
+@lru_cache(1_024)
+def _uuid_text(raw: bytes) -> str:
+    return str(UUID(bytes=raw))
+
+
+def _gtid(header: EventHeader, body: bytes, *, has_number: bool) -> Gtid:
+    if len(body) < NUMBER_END:
+        ByteReader(body).skip(NUMBER_END)  # fails
+    number = int.from_bytes(body[17:NUMBER_END], "little", signed=True)
     committed_us = header.timestamp * 1_000_000
-    if reader.left >= 1 + 16 + 7 and reader.byte() == 2:
-        reader.skip(16)
-        committed_us = reader.uint(7)
+    if len(body) >= TIMES_AT + TIME_BYTES and body[NUMBER_END] == 2:
+        committed_us = int.from_bytes(body[TIMES_AT : TIMES_AT + TIME_BYTES], "little")
         if committed_us & ORIGINAL_TIME:
-            committed_us = reader.uint(7)
-    return Gtid(uuid, "", number if has_number else 0, committed_us)
+            original = ByteReader(body, TIMES_AT + TIME_BYTES)
+            committed_us = original.uint(TIME_BYTES)
+    return Gtid(_uuid_text(body[1:17]), "", number if has_number else 0, committed_us)
 
 
 (
@@ -396,13 +396,19 @@ def _xa_prepare(reader: ByteReader) -> XaPrepare:
     )
 
 
-def _query(reader: ByteReader, *, is_compressed: bool) -> Query:
-    thread, _, database_length = reader.uint(4), reader.uint(4), reader.byte()
-    reader.uint(2)
-    reader.skip(reader.uint(2))
+QUERY_HEAD = struct.Struct("<IIBHH")
+"""Thread, seconds, length of the database's name, error, length of the status variables."""
+
+
+def _query(body: bytes, *, is_compressed: bool) -> Query:
+    if len(body) < QUERY_HEAD.size:
+        ByteReader(body).skip(QUERY_HEAD.size)  # fails
+    thread, _, database_length, _, status_length = QUERY_HEAD.unpack_from(body)
+    reader = ByteReader(body, QUERY_HEAD.size)
+    reader.skip(status_length)
     database = reader.text(database_length)
     reader.skip(1)
-    text = reader.rest()
+    text = body[reader.pos :]
     if is_compressed:
         text = inflate_rows(text)
     try:
@@ -421,19 +427,20 @@ def _incident(reader: ByteReader) -> LogIncident:
     return LogIncident(reader.text(reader.byte()) if reader.left else "")
 
 
-PARSERS: Mapping[EventType, Callable[[EventHeader, ByteReader], BinlogEvent]] = {
-    EventType.ROTATE: lambda _, reader: _rotate(reader),
-    EventType.GTID: lambda header, reader: _gtid(header, reader, has_number=True),
-    EventType.ANONYMOUS_GTID: lambda header, reader: _gtid(header, reader, has_number=False),
-    EventType.GTID_TAGGED: lambda _, reader: _tagged_gtid(reader),
-    EventType.MARIADB_GTID: _mariadb_gtid,
-    EventType.QUERY: lambda _, reader: _query(reader, is_compressed=False),
-    EventType.MARIADB_QUERY_COMPRESSED: lambda _, reader: _query(reader, is_compressed=True),
-    EventType.XID: lambda _, reader: TransactionCommit(),
-    EventType.XA_PREPARE: lambda _, reader: _xa_prepare(reader),
-    EventType.HEARTBEAT: lambda _, reader: BinlogHeartbeat(reader.text(reader.left)),
-    EventType.HEARTBEAT_V2: lambda _, reader: BinlogHeartbeat(""),
-    EventType.PREVIOUS_GTIDS: lambda _, reader: PreviousGtids(GtidSet.decode(reader.rest())),
-    EventType.INCIDENT: lambda _, reader: _incident(reader),
+_COMMIT = TransactionCommit()
+PARSERS: Mapping[int, Callable[[EventHeader, bytes], BinlogEvent]] = {
+    EventType.ROTATE: lambda _, body: _rotate(ByteReader(body)),
+    EventType.GTID: lambda header, body: _gtid(header, body, has_number=True),
+    EventType.ANONYMOUS_GTID: lambda header, body: _gtid(header, body, has_number=False),
+    EventType.GTID_TAGGED: lambda _, body: _tagged_gtid(ByteReader(body)),
+    EventType.MARIADB_GTID: lambda header, body: _mariadb_gtid(header, ByteReader(body)),
+    EventType.QUERY: lambda _, body: _query(body, is_compressed=False),
+    EventType.MARIADB_QUERY_COMPRESSED: lambda _, body: _query(body, is_compressed=True),
+    EventType.XID: lambda _, body: _COMMIT,
+    EventType.XA_PREPARE: lambda _, body: _xa_prepare(ByteReader(body)),
+    EventType.HEARTBEAT: lambda _, body: BinlogHeartbeat(ByteReader(body).text(len(body))),
+    EventType.HEARTBEAT_V2: lambda _, body: BinlogHeartbeat(""),
+    EventType.PREVIOUS_GTIDS: lambda _, body: PreviousGtids(GtidSet.decode(body)),
+    EventType.INCIDENT: lambda _, body: _incident(ByteReader(body)),
 }
 """The events that are neither rows nor tables nor containers."""

@@ -78,7 +78,7 @@ def parse_header(event: bytes) -> EventHeader:
     """Returns the header of a whole event."""
     if len(event) < HEADER_BYTES:
         raise DecodeError("an event of the binary log is shorter than its header", bytes=len(event))
-    header = EventHeader(*HEADER.unpack_from(event))
+    header = EventHeader._make(HEADER.unpack_from(event))
     if header.size != len(event):
         raise DecodeError(
             "an event of the binary log has another size than its header says",

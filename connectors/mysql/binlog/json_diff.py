@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.connectors.mysql.binlog.json_document import JsonNode, parse, write
@@ -14,20 +13,12 @@ STEP = re.compile(r'\.(?:"((?:[^"\\]|\\.)*)"|([^.\[\s"]+))|\[(\d+)\]')
 ASIDE = "an update of a part of JSON does not fit the document before"
 
 
-def partial_reader(data: bytes, pos: int, before: bytes | None) -> tuple[Any, int]:
-    """Returns the text of the document after the update, or the unchanged document; None if the
-    document before is not known."""
-    reader = ByteReader(data, pos)
-    start = reader.skip(reader.uint(4))
-    end = reader.pos
-    if before is None:
-        return None, end
-    if start == end:
-        return before, end
-    diffs, document = ByteReader(data, start, end), parse(before)
+def apply_diffs(data: bytes, before: bytes) -> str:
+    """Returns the text of the document after the update."""
+    diffs, document = ByteReader(data), parse(before)
     while diffs.left:
         document = _apply(document, diffs)
-    return write(document), end
+    return write(document)
 
 
 def _apply(document: JsonNode, diffs: ByteReader) -> JsonNode:

@@ -34,6 +34,15 @@ F_FORMAT_MIN, F_FORMAT_MAX = -14, 15
 """Places of the decimal point between which the server writes a double without exponent."""
 
 
+TEXT_DOCUMENT = b"\xff"
+"""Before a document that is text already; no binary one begins with it."""
+
+
+def document_text(document: bytes) -> str:
+    """Returns the text of a document that may be text already."""
+    return document[1:].decode() if document[:1] == TEXT_DOCUMENT else json_text(document)
+
+
 def json_text(document: bytes) -> str:
     """Returns the server's text of a binary document."""
     return write(parse(document))
@@ -150,8 +159,7 @@ def double_text(value: float) -> str:
 def opaque_text(kind: int, data: bytes) -> str:
     """Returns a value of a type of SQL inside of JSON."""
     if kind == wire.NEWDECIMAL and len(data) >= 2:
-        text, _ = decimal_reader(data[0], data[1])(data, 2)
-        return str(text)
+        return decimal_reader(data[0], data[1])(data[2:])
     if kind in (wire.DATE, wire.DATETIME, wire.TIMESTAMP) and len(data) == 8:
         return f'"{_moment_text(int.from_bytes(data, "little", signed=True), kind)}"'
     if kind == wire.TIME and len(data) == 8:

@@ -1,21 +1,38 @@
-"""Row events: their images, column by column."""
+"""Row events, and all of their rows as columns."""
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.connectors.mysql.binlog.event import EventType
-from headwater.connectors.mysql.binlog.json_diff import partial_reader
-from headwater.connectors.mysql.binlog.table_map import JSON, TableMap
-from headwater.connectors.mysql.binlog.values import ReadValue, inflate, reader_of
+from headwater.connectors.mysql.binlog.partial_updates import whole_updates
+from headwater.connectors.mysql.binlog.table_map import (
+    BLOB_COMPRESSED,
+    NEWDECIMAL,
+    VARCHAR_COMPRESSED,
+    TableMap,
+    WireColumn,
+)
+from headwater.connectors.mysql.binlog.values import decimal_reader, decompress_column, inflate
+from headwater.connectors.mysql.binlog.wire_columns import FixedCells, fixed_reader, width_of
+from headwater.connectors.mysql.kernels.kernels import (
+    BUFFER_BYTES_MAX,
+    MysqlKernels,
+    RowLayout,
+    RowSpans,
+    with_slack,
+)
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
 
-PARTIAL_JSON = 1
-STATEMENT_END = 1
+NUMBER_BYTES, HEADS_MAX = 6, 1_000
 COMPRESSED = 0x80
+COMPRESSED_COLUMNS = (BLOB_COMPRESSED, VARCHAR_COMPRESSED)
 
 
 class RowChange(Enum):
@@ -25,7 +42,7 @@ class RowChange(Enum):
 
 
 _E = EventType
-CHANGES = {
+CHANGES: Mapping[int, RowChange] = {
     _E.WRITE_ROWS_V1: RowChange.INSERT,
     _E.WRITE_ROWS: RowChange.INSERT,
     _E.MARIADB_WRITE_ROWS_COMPRESSED_V1: RowChange.INSERT,
@@ -41,14 +58,14 @@ CHANGES = {
     _E.MARIADB_DELETE_ROWS_COMPRESSED: RowChange.DELETE,
 }
 """The row events, and how each changes its rows."""
-WITH_EXTRA = {
+WITH_EXTRA: Set[int] = {
     _E.WRITE_ROWS,
     _E.UPDATE_ROWS,
     _E.DELETE_ROWS,
     _E.PARTIAL_UPDATE_ROWS,
 }
 """Version 2 of MySQL, with a part of its own length before the columns. MariaDB's has it too."""
-COMPRESSED_EVENTS = {
+COMPRESSED_EVENTS: Set[int] = {
     _E.MARIADB_WRITE_ROWS_COMPRESSED_V1,
     _E.MARIADB_UPDATE_ROWS_COMPRESSED_V1,
     _E.MARIADB_DELETE_ROWS_COMPRESSED_V1,
@@ -56,59 +73,158 @@ COMPRESSED_EVENTS = {
     _E.MARIADB_UPDATE_ROWS_COMPRESSED,
     _E.MARIADB_DELETE_ROWS_COMPRESSED,
 }
-EXTRA_COMPRESSED = {
+EXTRA_COMPRESSED: Set[int] = {
     _E.MARIADB_WRITE_ROWS_COMPRESSED,
     _E.MARIADB_UPDATE_ROWS_COMPRESSED,
     _E.MARIADB_DELETE_ROWS_COMPRESSED,
 }
 
 
-@dataclass(slots=True)
-class RowImages:
-    """One side of the rows of an event: the columns that are present, by their place."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsLayout:
+    """What row events of one kind have in common: the table, and the columns of each image."""
 
-    columns: dict[int, list[Any]]
-
-    def is_whole(self, places: Sequence[int]) -> bool:
-        return all(place in self.columns for place in places)
-
-
-@dataclass(slots=True)
-class RowsEvent:
     table: TableMap
     change: RowChange
-    count: int
-    before: RowImages | None
-    after: RowImages | None
-    is_statement_end: bool = True
+    images: tuple[tuple[int, ...], ...]
+    """Places of the columns that are present, before and after for an update."""
+    spans: RowLayout
+
+    @classmethod
+    def of(
+        cls, table: TableMap, change: RowChange, images: Sequence[tuple[int, ...]]
+    ) -> "RowsLayout":
+        widths = [width_of(table.columns[place]) for image in images for place in image]
+        counts = np.array([len(image) for image in images], np.int32)
+        spans = RowLayout(counts, np.array(widths, np.int32))
+        return cls(table, change, tuple(images), spans)
+
+    def has_all(self, places: Sequence[int]) -> bool:
+        """Whether every image has these columns."""
+        return all(set(places) <= set(image) for image in self.images)
+
+
+class RowsEvent(NamedTuple):
+    """Rows that are still bytes: all events of a table are read in one pass."""
+
+    layout: RowsLayout
+    rows: bytes
     has_unapplied_json: bool = False
     """Whether a part of a JSON value came without the value that it changes."""
+
+    @property
+    def table(self) -> TableMap:
+        return self.layout.table
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Rows of events of one layout, as columns."""
+
+    counts: Int64Array
+    """Rows of each event."""
+    before: Mapping[int, pa.Array]
+    """Columns by place; empty for an insert."""
+    after: Mapping[int, pa.Array]
+    """The same; empty for a delete."""
+
+
+def read_rows(
+    layout: RowsLayout, chunks: Sequence[bytes], kernels: MysqlKernels, wanted: Collection[int]
+) -> RowColumns:
+    """Reads the rows of events; only the wanted columns."""
+    buffer = with_slack(chunks)
+    ends = np.cumsum([len(each) for each in chunks], dtype=np.int64)
+    begins = np.append(0, ends[:-1])
+    if ends[-1] > BUFFER_BYTES_MAX:
+        raise DecodeError("the row events of a transaction are too large", bytes=int(ends[-1]))
+    spans = kernels.rows(buffer, begins, ends, layout.spans)
+    if (spans.counts < 0).any():
+        table = layout.table
+        raise DecodeError(
+            "a row event ends inside of a row", table=f"{table.database}.{table.name}"
+        )
+    images, first = list[dict[int, pa.Array]](), 0
+    for image in layout.images:
+        chosen = [(place, first + at) for at, place in enumerate(image) if place in wanted]
+        images.append(_columns(layout.table, buffer, spans, chosen, kernels))
+        first += len(image)
+    before = {} if layout.change is RowChange.INSERT else images[0]
+    after = {} if layout.change is RowChange.DELETE else images[-1]
+    return RowColumns(spans.counts, before, after)
+
+
+def _columns(
+    table: TableMap,
+    buffer: UInt8Array,
+    spans: RowSpans,
+    chosen: Sequence[tuple[int, int]],
+    kernels: MysqlKernels,
+) -> dict[int, pa.Array]:
+    found, bare = dict[int, pa.Array](), list[tuple[int, int]]()
+    for place, column in chosen:
+        read = fixed_reader(table.columns[place])
+        if read is None:
+            bare.append((place, column))
+            continue
+        is_null = spans.is_null[column]
+        begins = spans.bounds[column, 0::2].astype(np.int64)
+        found[place] = read(FixedCells(buffer, begins, is_null if is_null.any() else None))
+    if bare:
+        columns = [column for _, column in bare]
+        if spans.is_null.shape[1]:
+            texts = kernels.gather(buffer, spans.bounds[columns], spans.is_null[columns])
+        else:
+            texts = [pa.array([], pa.binary())] * len(bare)
+        for (place, _), text in zip(bare, texts, strict=True):
+            found[place] = _opened(table.columns[place], text)
+    return found
+
+
+def _opened(column: WireColumn, values: pa.BinaryArray) -> pa.Array:
+    """Returns the texts of long decimals and of compressed columns."""
+    if column.type == NEWDECIMAL:
+        read = decimal_reader(column.meta >> 8, column.meta & 0xFF)
+        texts = [None if each is None else read(each) for each in values.to_pylist()]
+        return pa.array(texts, pa.string())
+    if column.type in COMPRESSED_COLUMNS:
+        found = [None if each is None else decompress_column(each) for each in values.to_pylist()]
+        return pa.array(found, pa.binary())
+    return values
 
 
 def table_number_of(body: bytes) -> int:
     """Returns the number of the table without reading the rows."""
-    return ByteReader(body).uint(6)
+    if len(body) < NUMBER_BYTES:
+        ByteReader(body).skip(NUMBER_BYTES)  # fails
+    return int.from_bytes(body[:NUMBER_BYTES], "little")
 
 
 @dataclass(slots=True)
 class RowDecoder:
-    """Decodes the row events of one table; its value readers are made once."""
+    """Finds the rows in the events of one table; their layouts are made once."""
 
     table: TableMap
-    _readers: tuple[ReadValue, ...] = ()
-    _json_places: tuple[int, ...] = ()
-    _partial: dict[int, ReadValue] = field(default_factory=dict)
+    _layouts: dict[tuple[RowChange, bytes], RowsLayout] = field(default_factory=dict)
+    _heads: dict[tuple[int, bytes], RowsLayout] = field(default_factory=dict)
+    """Layouts of plain events by what stands before their rows, which repeats."""
+    _head_bytes: dict[int, int] = field(default_factory=dict)
+    """The end of the last such head, by the kind of event."""
 
     def __post_init__(self) -> None:
-        self._readers = tuple(map(reader_of, self.table.columns))
-        self._json_places = tuple(
-            place for place, column in enumerate(self.table.columns) if column.type == JSON
-        )
+        for column in self.table.columns:
+            width_of(column)
 
-    def decode(self, kind: EventType, body: bytes) -> RowsEvent:
+    def decode(self, kind: int, body: bytes) -> RowsEvent:
+        end = self._head_bytes.get(kind, 0)
+        layout = self._heads.get((kind, body[NUMBER_BYTES:end])) if end else None
+        if layout is not None:
+            return RowsEvent(layout, body[end:])
+        return self._decode(kind, body)
+
+    def _decode(self, kind: int, body: bytes) -> RowsEvent:
         reader = ByteReader(body)
-        reader.skip(6)
-        flags = reader.uint(2)
+        reader.skip(8)
         if kind in WITH_EXTRA or kind in EXTRA_COMPRESSED:
             extra = reader.uint(2)
             reader.skip(extra - 2)
@@ -120,96 +236,34 @@ class RowDecoder:
                 columns=count,
             )
         change = CHANGES[kind]
-        present = [self._present(reader.take((count + 7) // 8))]
-        if change is RowChange.UPDATE:
-            present.append(self._present(reader.take((count + 7) // 8)))
+        width = (count + 7) // 8
+        layout = self._layout(
+            change, reader.take(2 * width if change is RowChange.UPDATE else width)
+        )
+        head_end = reader.pos
         rows = reader.rest()
         if kind in COMPRESSED_EVENTS:
-            rows = inflate_rows(rows)
-        found = self._rows(rows, present, is_partial=kind == EventType.PARTIAL_UPDATE_ROWS)
-        row_count, images, is_unapplied = found
-        sides = [RowImages(image) for image in images]
-        before = None if change is RowChange.INSERT else sides[0]
-        after = None if change is RowChange.DELETE else sides[-1]
-        is_end = bool(flags & STATEMENT_END)
-        return RowsEvent(self.table, change, row_count, before, after, is_end, is_unapplied)
-
-    def _present(self, bits: bytes) -> list[int]:
-        return [
-            place for place in range(len(self.table.columns)) if bits[place // 8] >> place % 8 & 1
-        ]
-
-    def _rows(
-        self, rows: bytes, present: Sequence[Sequence[int]], *, is_partial: bool
-    ) -> tuple[int, list[dict[int, list[Any]]], bool]:
-        images: list[dict[int, list[Any]]] = [
-            {place: list[Any]() for place in places} for places in present
-        ]
-        widths = [(len(places) + 7) // 8 for places in present]
-        plans = [
-            [(at // 8, 1 << at % 8, self._readers[place], images[side][place].append)
-             for at, place in enumerate(places)]
-            for side, places in enumerate(present)
-        ]  # fmt: skip
-        pos, end, count, is_unapplied = 0, len(rows), 0, False
-        try:
-            while pos < end:
-                for side, plan in enumerate(plans):
-                    if is_partial and side:
-                        pos, missed = self._partial_after(rows, pos, present[1], images)
-                        is_unapplied |= missed
-                        continue
-                    nulls, pos = rows[pos : pos + widths[side]], pos + widths[side]
-                    for at, bit, read, keep in plan:
-                        if nulls[at] & bit:
-                            keep(None)
-                        else:
-                            value, pos = read(rows, pos)
-                            keep(value)
-                count += 1
-                if pos > end or not (widths[0] or widths[-1]):
-                    break
-        except (IndexError, struct.error):
-            pos = end + 1
-        if pos != end:
-            raise DecodeError(
-                "a row event ends inside of a row",
-                table=f"{self.table.database}.{self.table.name}",
-                row=count,
+            return RowsEvent(layout, inflate_rows(rows))
+        if kind == EventType.PARTIAL_UPDATE_ROWS:
+            rows, is_unapplied = whole_updates(
+                rows, self.table, layout.images, layout.spans.widths.tolist()
             )
-        return count, images, is_unapplied
+            return RowsEvent(layout, rows, is_unapplied)
+        if len(self._heads) < HEADS_MAX:
+            self._heads[kind, body[NUMBER_BYTES:head_end]] = layout
+        self._head_bytes[kind] = head_end
+        return RowsEvent(layout, rows)
 
-    def _partial_after(
-        self,
-        rows: bytes,
-        pos: int,
-        places: Sequence[int],
-        images: Sequence[dict[int, list[Any]]],
-    ) -> tuple[int, bool]:
-        """Reads the row after a partial update; returns its end, and whether a part of a JSON value
-        has nothing to be applied to."""
-        reader = ByteReader(rows, pos)
-        partial = set[int]()
-        if reader.lenenc() & PARTIAL_JSON:
-            bits = reader.take((len(self._json_places) + 7) // 8)
-            partial = {
-                place for at, place in enumerate(self._json_places) if bits[at // 8] >> at % 8 & 1
-            }
-        nulls = reader.take((len(places) + 7) // 8)
-        pos, is_unapplied = reader.pos, False
-        for at, place in enumerate(places):
-            keep = images[1][place].append
-            if nulls[at // 8] >> at % 8 & 1:
-                keep(None)
-            elif place in partial:
-                olds = images[0].get(place)
-                value, pos = partial_reader(rows, pos, olds[-1] if olds else None)
-                is_unapplied |= value is None
-                keep(value)
-            else:
-                value, pos = self._readers[place](rows, pos)
-                keep(value)
-        return pos, is_unapplied
+    def _layout(self, change: RowChange, bits: bytes) -> RowsLayout:
+        if (change, bits) not in self._layouts:
+            width = (len(self.table.columns) + 7) // 8
+            images = [self._present(bits[at : at + width]) for at in range(0, len(bits), width)]
+            self._layouts[change, bits] = RowsLayout.of(self.table, change, images)
+        return self._layouts[change, bits]
+
+    def _present(self, bits: bytes) -> tuple[int, ...]:
+        places = range(len(self.table.columns))
+        return tuple(place for place in places if bits[place // 8] >> place % 8 & 1)
 
 
 def inflate_rows(data: bytes) -> bytes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import TableId
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, NULL = 1, 2, 3, 4, 5, 6
 TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR, NEWDATE = 7, 8, 9, 10, 11, 12, 13, 14
@@ -71,6 +72,10 @@ class TableMap:
     key: tuple[int, ...] | None = None
     """Places of the columns of the primary key; None if it has none, or it is not logged."""
     flags: int = 0
+    id: TableId = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", TableId(self.database, self.name))
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """Streams events from a server: the dump commands, packets, and what their errors mean."""
 
+import select
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class BinlogTransport:
     def __init__(self, connection: MysqlConnection) -> None:
         self._connection = connection
         self._socket: Any = connection.raw._sock
+        self._waiting = select.poll()
+        self._waiting.register(self._socket.fileno(), select.POLLIN)
         self._buffer = bytearray()
         self._partial = bytearray()
         """The begin of an event of several packets."""
@@ -111,9 +114,16 @@ class BinlogTransport:
                 size += len(event)
                 if size >= bytes_max:
                     return events
-            if events or self.has_ended:
+            if events and not self._waiting.poll(0):
                 return events
-            self._receive()
+            if self.has_ended:
+                break
+            try:
+                self._receive()
+            except SourceUnavailable:
+                if not events:
+                    raise
+                break  # the next call fails in the same way
         return events
 
     def _receive(self) -> None:
@@ -133,20 +143,21 @@ class BinlogTransport:
         buffer, pos = self._buffer, 0
         try:
             while len(buffer) - pos >= 4:
-                length = int.from_bytes(buffer[pos : pos + 3], "little")
-                end = pos + 4 + length
+                length = buffer[pos] | buffer[pos + 1] << 8 | buffer[pos + 2] << 16
+                begin, end = pos + 4, pos + 4 + length
                 if len(buffer) < end:
                     break
-                payload = bytes(buffer[pos + 4 : end])
                 pos = end
+                if length < PACKET_BYTES_MAX and not self._partial and length and not buffer[begin]:
+                    yield bytes(buffer[begin + 1 : end])
+                    continue
                 if len(self._partial) + length > EVENT_BYTES_MAX:
                     raise DecodeError("an event of the binary log is larger than one gibibyte")
+                self._partial += buffer[begin:end]
                 if length == PACKET_BYTES_MAX:
-                    self._partial += payload
                     continue
-                if self._partial:
-                    payload = bytes(self._partial) + payload
-                    self._partial.clear()
+                payload = bytes(self._partial)
+                self._partial.clear()
                 if payload[:1] == b"\0":
                     yield payload[1:]
                 else:

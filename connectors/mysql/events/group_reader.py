@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.connectors.mysql.binlog.decoder import (
+    BinlogEvent,
     Decoded,
     Gtid,
     LogIncident,
@@ -13,7 +14,8 @@ from headwater.connectors.mysql.binlog.decoder import (
     TransactionCommit,
     XaPrepare,
 )
-from headwater.connectors.mysql.binlog.rows import RowsEvent
+from headwater.connectors.mysql.binlog.event import EventHeader
+from headwater.connectors.mysql.binlog.rows import RowsEvent, RowsLayout
 from headwater.connectors.mysql.binlog.table_map import TableMap
 from headwater.connectors.mysql.events.held_rows import HeldRows, MemoryBudget
 from headwater.connectors.mysql.events.row_buffer import (
@@ -36,6 +38,8 @@ from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId
 
+BATCH_BYTES = 4 << 20
+"""Bytes of rows per batch; a larger transaction is emitted in several, the last with a position."""
 FITS_MAX = 10_000
 NOT_WHOLE = "rows were logged without all of their columns (binlog_row_image)"
 OTHER_FORM = "its rows were logged in another form"
@@ -68,13 +72,13 @@ class BinlogGroupReader:
     file: str = ""
     is_open: bool = False
     """Whether a group has begun and not ended."""
-    row_count: int = 0
     suspects: dict[TableId, str] = field(default_factory=dict)
     """Tables to be looked at again in the catalogue at the end of the group, and why."""
     prepared: dict[str, _Prepared] = field(default_factory=dict)
     awaited: set[TableId] = field(default_factory=set)
     """Tables whose changes are left out, because a re-read under another key is to come."""
     _gtid: Gtid | MariadbGtid | None = None
+    _gtid_text: str = ""
     _is_skipped: bool = False
     _has_begun: bool = False
     _xa: str = ""
@@ -84,51 +88,73 @@ class BinlogGroupReader:
     """Rows of an XA transaction that is being committed, whose group stays open."""
     _decided_end: int = 0
     _thread: int | None = None
-    _index: int = 0
+    _group: int = 0
+    """Number of the group that is read."""
     _group_tables: set[TableId] = field(default_factory=set)
-    _buffers: dict[TableId, RowBuffer] = field(default_factory=dict)
+    _buffer: RowBuffer = field(init=False)
     _done: list[TableChanges] = field(default_factory=list)
-    _fits: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _fits: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Why rows of a layout do not fit a table; '' if they do."""
     _kept: list[object] = field(default_factory=list)
     """Keeps alive what `_fits` knows by its identity."""
+
+    def __post_init__(self) -> None:
+        self._buffer = RowBuffer(self.origin)
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self._buffer.byte_count or self._done)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rows so far are enough for a batch."""
+        return self._buffer.byte_count >= BATCH_BYTES
 
     def wants(self, table: TableMap) -> bool:
         return self.captures(TableId(table.database, table.name))
 
     def feed(self, decoded: Decoded) -> None:
         header, event = decoded
-        if isinstance(event, RowsEvent):
-            self._rows(decoded, event)
-        elif isinstance(event, Gtid | MariadbGtid):
-            self._begin(event)
-        elif isinstance(event, Query):
-            self._query(decoded, event)
-        elif isinstance(event, TransactionCommit):
-            self._end(header.end_position)
-        elif isinstance(event, XaPrepare):
-            self._prepare(event, header.end_position)
-        elif isinstance(event, Rotate):
-            self.file = event.file
-            if not self.is_open:
-                self._move_to(event.position)
-        elif isinstance(event, LogIncident):
-            raise SourceRejected(
-                "the server says that its binary log lacks changes",
-                why=event.message,
-                hint="write `position_mismatch: resnapshot` into the source, after the server was"
-                " mended",
-            )
-        elif not (isinstance(event, TableMap) or self.is_open or header.is_artificial):
-            self._move_to(header.end_position)
+        match event:
+            case TableMap():
+                return
+            case RowsEvent():
+                self._rows(decoded, event)
+            case Gtid() | MariadbGtid():
+                self._begin(event)
+            case TransactionCommit():
+                self._end(header.end_position)
+            case Query():
+                self._query(decoded, event)
+            case _:
+                self._rare(header, event)
 
-    def add_decided(self, rows_max: int) -> bool:
-        """Adds rows of an XA transaction that is committed, up to about so many changes; returns
-        whether none are left. It has to be called behind each `feed`."""
+    def _rare(self, header: EventHeader, event: BinlogEvent) -> None:
+        match event:
+            case XaPrepare():
+                self._prepare(event, header.end_position)
+            case Rotate():
+                self.file = event.file
+                if not self.is_open:
+                    self._move_to(event.position)
+            case LogIncident():
+                raise SourceRejected(
+                    "the server says that its binary log lacks changes",
+                    why=event.message,
+                    hint="write `position_mismatch: resnapshot` into the source, after the server"
+                    " was mended",
+                )
+            case _ if not (self.is_open or header.is_artificial):
+                self._move_to(header.end_position)
+
+    def add_decided(self) -> bool:
+        """Adds rows of an XA transaction that is committed, up to a batch; returns whether none are
+        left. It has to be called behind each `feed`."""
         if self._decided is None:
             return True
         for event, place in self._decided:
             self._add(event, place)
-            if self.row_count >= rows_max:
+            if self.is_full:
                 return False
         self._decided = None
         self._end(self._decided_end)
@@ -136,8 +162,7 @@ class BinlogGroupReader:
 
     def take(self) -> list[TableChanges]:
         """Returns the changes so far, each once."""
-        self._flush()
-        found, self._done, self.row_count = self._done, [], 0
+        found, self._done = [*self._done, *self._buffer.take()], []
         return found
 
     def parts(self) -> dict[str, str]:
@@ -160,7 +185,8 @@ class BinlogGroupReader:
                 "a transaction of the binary log has no GTID",
                 hint="SET GLOBAL gtid_mode = ON, step by step as MySQL's manual says",
             )
-        self.is_open, self._gtid, self._index, self._thread = True, gtid, 0, None
+        self.is_open, self._gtid, self._gtid_text, self._thread = True, gtid, "", None
+        self._group += 1
         self._group_tables.clear()
         self._is_skipped = self._was_emitted(gtid)
         self._has_begun, self._xa = False, ""
@@ -199,12 +225,14 @@ class BinlogGroupReader:
             )
         start = header.end_position - header.size
         position = start if header.end_position else self.position.place.position
+        if not self._gtid_text:
+            self._gtid_text = gtid.text
         return EventPlace(
-            gtid.text, gtid.committed_us, self.file, position, self._thread, header.server_id
+            self._gtid_text, gtid.committed_us, self.file, position, self._thread, header.server_id
         )
 
     def _add(self, event: RowsEvent, place: EventPlace) -> None:
-        name = TableId(event.table.database, event.table.name)
+        name = event.table.id
         table = self.tables.get(name)
         if table is None:
             self.suspects.setdefault(name, "")
@@ -212,31 +240,26 @@ class BinlogGroupReader:
         if table.problem or name in self.awaited:
             return
         self._group_tables.add(name)
-        if not self._fits_form(event.table, table):
-            self.suspects[name] = OTHER_FORM
-            return
-        sides = [side for side in (event.before, event.after) if side is not None]
-        if event.has_unapplied_json or not all(side.is_whole(table.places) for side in sides):
+        if why := self._misfit(event.layout, table):
+            self.suspects[name] = why
+        elif event.has_unapplied_json:
             self.suspects[name] = NOT_WHOLE
-            return
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.table is not table:
-            self._flush_table(name)
-            buffer = self._buffers[name] = RowBuffer(table, self.origin)
-        count = buffer.add(event, place, first=self._index)
-        self._index += count
-        self.row_count += count
+        else:
+            self._buffer.add(table, event, place, self._group)
 
-    def _fits_form(self, wire: TableMap, table: MysqlTable) -> bool:
-        key = (id(wire), id(table))
+    def _misfit(self, layout: RowsLayout, table: MysqlTable) -> str:
+        key = (id(layout), id(table))
         if len(self._fits) > FITS_MAX:
             self._fits.clear()
             self._kept.clear()
         if key not in self._fits:
-            self._kept += (wire, table)
-            self._fits[key] = is_logged_as(
-                table.definitions, table.primary_key, wire, self.charsets
-            )
+            self._kept += (layout, table)
+            wire, why = layout.table, ""
+            if not is_logged_as(table.definitions, table.primary_key, wire, self.charsets):
+                why = OTHER_FORM
+            elif not layout.has_all(table.places):
+                why = NOT_WHOLE
+            self._fits[key] = why
         return self._fits[key]
 
     def _query(self, decoded: Decoded, query: Query) -> None:
@@ -285,9 +308,8 @@ class BinlogGroupReader:
         table = self.tables[name]
         if table.problem or name in self.awaited:
             return
-        self._flush_table(name)
+        self._done += self._buffer.take()
         self._done.append(truncation_of(table, self.origin, self._place(decoded)))
-        self.row_count += 1
 
     def _suspect(self, names: Iterable[TableId], why: str) -> None:
         for name in names:
@@ -350,12 +372,3 @@ class BinlogGroupReader:
             return theirs.is_within(ours)
         assert isinstance(ours, MariadbGtids) and isinstance(theirs, MariadbGtids), "of one kind"
         return theirs.is_within(ours)
-
-    def _flush(self) -> None:
-        for name in [*self._buffers]:
-            self._flush_table(name)
-
-    def _flush_table(self, name: TableId) -> None:
-        buffer = self._buffers.pop(name, None)
-        if buffer is not None and len(buffer):
-            self._done.append(buffer.changes())

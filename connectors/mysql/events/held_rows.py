@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from headwater.connectors.mysql.binlog.rows import RowsEvent
-from headwater.connectors.mysql.binlog.table_map import TableMap
+from headwater.connectors.mysql.binlog.rows import RowsEvent, RowsLayout
 from headwater.connectors.mysql.events.row_buffer import EventPlace
 
 MEMORY_BYTES_MAX = 8 << 20
@@ -28,8 +27,8 @@ class HeldRows:
     _events: list[tuple[RowsEvent, EventPlace]] = field(default_factory=list)
     _bytes: int = 0
     _file: IO[bytes] | None = None
-    _tables: list[TableMap] = field(default_factory=list)
-    """Tables of the events in the file, which name them by number."""
+    _layouts: list[RowsLayout] = field(default_factory=list)
+    """Layouts of the events in the file, which name them by number."""
     _numbers: dict[int, int] = field(default_factory=dict)
     """Their numbers by identity."""
 
@@ -41,7 +40,7 @@ class HeldRows:
             return
         if self._file is None:
             self._file = TemporaryFile(prefix="headwater-xa-")  # noqa: SIM115 - held until decided
-        _TablePickler(self._file, self).dump((event, place))
+        _LayoutPickler(self._file, self).dump((event, place))
 
     def take(self) -> Iterator[tuple[RowsEvent, EventPlace]]:
         """Yields the events, and forgets them."""
@@ -51,7 +50,7 @@ class HeldRows:
                 end = self._file.tell()
                 self._file.seek(0)
                 while self._file.tell() < end:
-                    yield _TableUnpickler(self._file, self._tables).load()
+                    yield _LayoutUnpickler(self._file, self._layouts).load()
         finally:
             self.forget()
 
@@ -62,28 +61,28 @@ class HeldRows:
             self._file.close()
             self._file = None
 
-    def number_of(self, table: TableMap) -> int:
-        if id(table) not in self._numbers:
-            self._numbers[id(table)] = len(self._tables)
-            self._tables.append(table)
-        return self._numbers[id(table)]
+    def number_of(self, layout: RowsLayout) -> int:
+        if id(layout) not in self._numbers:
+            self._numbers[id(layout)] = len(self._layouts)
+            self._layouts.append(layout)
+        return self._numbers[id(layout)]
 
 
-class _TablePickler(pickle.Pickler):
+class _LayoutPickler(pickle.Pickler):
     def __init__(self, file: IO[bytes], held: HeldRows) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self._held = held
 
     def persistent_id(self, obj: Any) -> int | None:
-        return self._held.number_of(obj) if isinstance(obj, TableMap) else None
+        return self._held.number_of(obj) if isinstance(obj, RowsLayout) else None
 
 
-class _TableUnpickler(pickle.Unpickler):
+class _LayoutUnpickler(pickle.Unpickler):
     """Reads our own file, which nobody else can open."""
 
-    def __init__(self, file: IO[bytes], tables: list[TableMap]) -> None:
+    def __init__(self, file: IO[bytes], layouts: list[RowsLayout]) -> None:
         super().__init__(file)
-        self._tables = tables
+        self._layouts = layouts
 
-    def persistent_load(self, pid: Any) -> TableMap:
-        return self._tables[int(pid)]
+    def persistent_load(self, pid: Any) -> RowsLayout:
+        return self._layouts[int(pid)]

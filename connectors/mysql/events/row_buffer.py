@@ -1,4 +1,4 @@
-"""Gathers rows of one table, in the order of the log, and makes columns of them."""
+"""Gathers row events, in the order of the log, and makes columns of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headwater.connectors.mysql.binlog.rows import RowChange, RowsEvent
+from headwater.connectors.mysql.binlog.rows import RowChange, RowsEvent, read_rows
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels
+from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.server.catalog import MysqlTable
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from headwater.core_log.model.changes import (
     ColumnOrValue,
     Operation,
@@ -74,161 +78,225 @@ class MysqlOrigin:
         }
 
 
-class _Run(NamedTuple):
-    """Rows of one event."""
-
+class _Entry(NamedTuple):
+    table: MysqlTable
+    event: RowsEvent
     place: EventPlace
-    size: int
-    first: int
-    """Index of the first one in its commit."""
+    group: int
+
+
+@dataclass(slots=True)
+class _Part:
+    """Changes of one table, in the order of the log."""
+
+    rows: pa.RecordBatch
+    operations: UInt8Array
+    entries: Int64Array
+    """The entry of each change, and its row in there."""
+    places: Int64Array
+    before: pa.StructArray | None = None
+    moves: BoolArray | None = None
 
 
 @dataclass(slots=True)
 class RowBuffer:
-    """Rows of a table under one form."""
+    """Row events in the order of the log; `take` makes columns of them, table by table."""
 
-    table: MysqlTable
     origin: MysqlOrigin
-    columns: list[list[Any]] = field(init=False)
-    befores: list[list[Any]] = field(init=False)
-    operations: list[int] = field(default_factory=list)
-    has_before: list[bool] = field(default_factory=list)
-    moves: list[bool] = field(default_factory=list)
-    runs: list[_Run] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    """Index of each change's row in its event."""
+    kernels: MysqlKernels = field(default_factory=chosen_kernels)
+    byte_count: int = 0
+    _entries: list[_Entry] = field(default_factory=list)
+    _last_group: int = -1
+    _last_count: int = 0
+    """Changes of the last group that were taken before."""
 
-    def __post_init__(self) -> None:
-        self.columns = [[] for _ in self.table.places]
-        self.befores = [[] for _ in self.table.places]
+    def add(self, table: MysqlTable, event: RowsEvent, place: EventPlace, group: int) -> None:
+        """Adds an event whose images are whole; `group` numbers its commit."""
+        self._entries.append(_Entry(table, event, place, group))
+        self.byte_count += len(event.rows)
 
-    def __len__(self) -> int:
-        return len(self.operations)
-
-    def add(self, event: RowsEvent, place: EventPlace, *, first: int) -> int:
-        """Adds the rows of an event whose images are whole; returns the number of changes."""
-        before = len(self)
-        match event.change:
-            case RowChange.INSERT:
-                assert event.after is not None, "an insert has rows after it"
-                self._extend(event.after.columns, event.count, Operation.INSERT)
-            case RowChange.DELETE:
-                assert event.before is not None, "a delete has rows before it"
-                self._extend(event.before.columns, event.count, Operation.DELETE)
-            case RowChange.UPDATE:
-                self._update(event)
-        count = len(self) - before
-        self.runs.append(_Run(place, count, first))
-        return count
-
-    def _extend(self, image: Mapping[int, list[Any]], count: int, operation: Operation) -> None:
-        for at, place in enumerate(self.table.places):
-            self.columns[at] += image[place]
-            self.befores[at] += [None] * count
-        self.operations += [operation] * count
-        self.has_before += [False] * count
-        self.moves += [False] * count
-        self.rows += range(count)
-
-    def _update(self, event: RowsEvent) -> None:
-        assert event.before is not None and event.after is not None, "an update has both sides"
-        before, after = event.before.columns, event.after.columns
-        places = self.table.places
-        names = self.table.schema.names
-        key = [places[names.index(name)] for name in self.table.schema.key]
-        moved = [
-            row
-            for row in range(event.count)
-            if any(before[place][row] != after[place][row] for place in key)
+    def take(self) -> list[TableChanges]:
+        """Returns the changes, each once."""
+        entries, self._entries, self.byte_count = self._entries, [], 0
+        by_table: dict[int, list[int]] = {}
+        for number, entry in enumerate(entries):
+            by_table.setdefault(id(entry.table), []).append(number)
+        parts = [(numbers, self._part(entries, numbers)) for numbers in by_table.values()]
+        counts = np.zeros(len(entries), np.int64)
+        for _, part in parts:
+            counts += np.bincount(part.entries, minlength=len(entries))
+        firsts = self._first_indexes(entries, counts)
+        return [
+            self._changes(entries, numbers, part, counts, firsts)
+            for numbers, part in parts
+            if len(part.entries)
         ]
-        start = 0
-        for row in [*moved, event.count]:
-            self._update_rows(before, after, start, row)
-            if row < event.count:
-                self._move(before, after, row)
-            start = row + 1
 
-    def _update_rows(
+    def _first_indexes(self, entries: Sequence[_Entry], counts: Int64Array) -> Int64Array:
+        """Returns the index of each entry's first change in its commit."""
+        if not entries:
+            return counts
+        groups = np.array([entry.group for entry in entries])
+        before = np.cumsum(counts) - counts
+        begins = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
+        bases = before[begins]
+        if groups[0] == self._last_group:
+            bases[0] -= self._last_count
+        firsts = before - np.repeat(bases, np.diff(begins, append=len(groups)))
+        self._last_group, self._last_count = int(groups[-1]), int(firsts[-1] + counts[-1])
+        return np.asarray(firsts, np.int64)
+
+    def _part(self, entries: Sequence[_Entry], numbers: Sequence[int]) -> _Part:
+        by_layout: dict[int, list[int]] = {}
+        for number in numbers:
+            by_layout.setdefault(id(entries[number].event.layout), []).append(number)
+        return _merged([self._piece(entries, each) for each in by_layout.values()])
+
+    def _piece(self, entries: Sequence[_Entry], numbers: Sequence[int]) -> _Part:
+        """Returns the changes of events of one layout."""
+        table, layout = entries[numbers[0]].table, entries[numbers[0]].event.layout
+        chunks = [entries[number].event.rows for number in numbers]
+        found = read_rows(layout, chunks, self.kernels, frozenset(table.places))
+        starts = np.cumsum(found.counts) - found.counts
+        total = int(found.counts.sum())
+        places = np.arange(total) - np.repeat(starts, found.counts)
+        owners = np.repeat(np.array(numbers, np.int64), found.counts)
+        match layout.change:
+            case RowChange.INSERT:
+                rows, operation = _batch(table, found.after), Operation.INSERT
+            case RowChange.DELETE:
+                rows, operation = _batch(table, found.before), Operation.DELETE
+            case RowChange.UPDATE:
+                rows, before = _batch(table, found.after), _batch(table, found.before)
+                updates = _Part(rows, np.full(total, Operation.UPDATE, np.uint8), owners, places)
+                return _with_moves(updates, before, table.schema.key)
+        return _Part(rows, np.full(total, operation, np.uint8), owners, places)
+
+    def _changes(
         self,
-        before: Mapping[int, list[Any]],
-        after: Mapping[int, list[Any]],
-        start: int,
-        end: int,
-    ) -> None:
-        count = end - start
-        for at, place in enumerate(self.table.places):
-            self.columns[at] += after[place][start:end]
-            self.befores[at] += before[place][start:end]
-        self.operations += [Operation.UPDATE] * count
-        self.has_before += [True] * count
-        self.moves += [False] * count
-        self.rows += range(start, end)
-
-    def _move(
-        self, before: Mapping[int, list[Any]], after: Mapping[int, list[Any]], row: int
-    ) -> None:
-        """A change of key is a delete and an insert."""
-        for at, place in enumerate(self.table.places):
-            self.columns[at] += (before[place][row], after[place][row])
-            self.befores[at] += (None, None)
-        self.operations += (Operation.DELETE, Operation.INSERT)
-        self.has_before += (False, False)
-        self.moves += (True, True)
-        self.rows += (row, row)
-
-    def changes(self) -> TableChanges:
-        schema, plans = self.table.schema, self.table.plans
-        rows = pa.RecordBatch.from_arrays(
-            [plan.log_column(values) for plan, values in zip(plans, self.columns, strict=True)],
-            schema=schema.arrow,
-        )
-        before = None
-        if any(self.has_before):
-            parts = [
-                plan.log_column(values) for plan, values in zip(plans, self.befores, strict=True)
-            ]
-            mask = pa.array([not each for each in self.has_before])
-            before = pa.StructArray.from_arrays(parts, fields=list(schema.arrow), mask=mask)
-        return TableChanges(
-            schema,
-            rows,
-            pa.array(self.operations, pa.uint8()),
-            self._source(),
-            commits=self._cells([run.place.gtid for run in self.runs], pa.string()),
-            indexes=pa.array(
-                np.concatenate(
-                    [np.arange(run.first, run.first + run.size) for run in self.runs]
-                ).astype(np.int64)
-            ),
-            before=before,
-            moves=pa.array(self.moves) if any(self.moves) else None,
-        )
-
-    def _source(self) -> dict[str, ColumnOrValue]:
-        places = [run.place for run in self.runs]
-        times = self._cells([each.committed_us for each in places], pa.int64())
+        entries: Sequence[_Entry],
+        numbers: Sequence[int],
+        part: _Part,
+        counts: Int64Array,
+        firsts: Int64Array,
+    ) -> TableChanges:
+        table = entries[numbers[0]].table
+        own = counts[numbers]
+        starts = np.cumsum(own) - own
+        indexes = np.arange(len(part.entries)) + np.repeat(firsts[numbers] - starts, own)
+        places = [entries[number].place for number in numbers]
+        gtids = _cells([each.gtid for each in places], own, pa.string())
+        times = _cells([each.committed_us for each in places], own, pa.int64())
         assert not isinstance(times, str), "a time is a number"
-        gtids = self._cells([each.gtid for each in places], pa.string())
-        return self.origin.block(
-            self.table.table,
+        source = self.origin.block(
+            table.table,
             source_times(times),
             snapshot="false",
-            server_id=self._cells([each.server_id for each in places], pa.int64()),
+            server_id=_cells([each.server_id for each in places], own, pa.int64()),
             gtid=gtids,
-            file=self._cells([each.file for each in places], pa.string()),
-            position=self._cells([each.position for each in places], pa.int64()),
-            row=pa.array(self.rows, pa.int32()),
-            thread=self._cells([each.thread for each in places], pa.int64()),
+            file=_cells([each.file for each in places], own, pa.string()),
+            position=_cells([each.position for each in places], own, pa.int64()),
+            row=pa.array(part.places.astype(np.int32)),
+            thread=_cells([each.thread for each in places], own, pa.int64()),
+        )
+        return TableChanges(
+            table.schema,
+            part.rows,
+            pa.array(part.operations),
+            source,
+            commits=gtids,
+            indexes=pa.array(indexes.astype(np.int64)),
+            before=part.before,
+            moves=None if part.moves is None else pa.array(part.moves),
         )
 
-    def _cells(self, values: Sequence[Any], kind: pa.DataType) -> ColumnOrValue:
-        """Returns one value if all events have the same, else a value per change."""
-        if all(value == values[0] for value in values):
-            only: ColumnOrValue = values[0]
-            return only
-        counts = np.array([run.size for run in self.runs])
-        indexes = pa.array(np.repeat(np.arange(len(values)), counts))
-        return pa.array(values, kind).take(indexes)
+
+def _batch(table: MysqlTable, columns: Mapping[int, pa.Array]) -> pa.RecordBatch:
+    arrays = [
+        plan.log_column(columns[place])
+        for plan, place in zip(table.plans, table.places, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema.arrow)
+
+
+def _with_moves(updates: _Part, before: pa.RecordBatch, key: Sequence[str]) -> _Part:
+    """Returns the updates with their rows before; a change of key is a delete and an insert."""
+    after, count = updates.rows, len(updates.entries)
+    is_moved = np.zeros(count, np.bool_)
+    for name in key:
+        differs = pc.not_equal(before.column(name), after.column(name))
+        is_moved |= differs.fill_null(False).to_numpy(zero_copy_only=False)
+    befores = _struct(before)
+    if not is_moved.any():
+        updates.before = befores
+        return updates
+    rows = np.repeat(np.arange(count), 1 + is_moved)
+    moves = is_moved[rows]
+    is_second = np.append(False, rows[1:] == rows[:-1])
+    is_delete = moves & ~is_second
+    both = _joined([after, before])
+    return _Part(
+        both.take(pa.array(np.where(is_delete, rows + count, rows))),
+        np.select(
+            [is_delete, moves], [Operation.DELETE, Operation.INSERT], Operation.UPDATE
+        ).astype(np.uint8),
+        updates.entries[rows],
+        updates.places[rows],
+        befores.take(pa.array(rows, mask=moves)),
+        moves,
+    )
+
+
+def _merged(parts: Sequence[_Part]) -> _Part:
+    """Returns parts of several layouts as one; each entry's rows are in one of them."""
+    if len(parts) == 1:
+        return parts[0]
+    entries = np.concatenate([each.entries for each in parts])
+    order = np.argsort(entries, kind="stable")
+    before = moves = None
+    if any(each.before is not None for each in parts):
+        befores = [
+            pa.nulls(len(each.entries), pa.struct(list(each.rows.schema)))
+            if each.before is None
+            else each.before
+            for each in parts
+        ]
+        before = pa.concat_arrays(befores).take(pa.array(order))
+    if any(each.moves is not None for each in parts):
+        nothing = [np.zeros(len(each.entries), np.bool_) for each in parts]
+        moved = [
+            none if each.moves is None else each.moves
+            for each, none in zip(parts, nothing, strict=True)
+        ]
+        moves = np.concatenate(moved)[order]
+    return _Part(
+        _joined([each.rows for each in parts]).take(pa.array(order)),
+        np.concatenate([each.operations for each in parts])[order],
+        entries[order],
+        np.concatenate([each.places for each in parts])[order],
+        before,
+        moves,
+    )
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    arrays = [pa.concat_arrays(list(each)) for each in zip(*batches, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=batches[0].schema)
+
+
+def _struct(rows: pa.RecordBatch) -> pa.StructArray:
+    return pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema))
+
+
+def _cells(values: Sequence[Any], counts: Int64Array, kind: pa.DataType) -> ColumnOrValue:
+    """Returns one value if all events have the same, else a value per change."""
+    if values.count(values[0]) == len(values):
+        only: ColumnOrValue = values[0]
+        return only
+    each = pa.array(values, kind)
+    if (counts == 1).all():
+        return each
+    return each.take(pa.array(np.repeat(np.arange(len(values)), counts)))
 
 
 def truncation_of(table: MysqlTable, origin: MysqlOrigin, place: EventPlace) -> TableChanges:

@@ -97,8 +97,13 @@ XA_KINDS = {
 }  # fmt: skip
 
 
+BEGIN = MysqlStatement(StatementKind.BEGIN)
+
+
 def read_statement(text: str, database: str) -> MysqlStatement:
     """Returns what the statement may do; `database` is its session's."""
+    if text == "BEGIN":
+        return BEGIN
     tokens = list(_tokens(text))
     words = [token.upper() for token, is_word in tokens if is_word]
     first = words[0] if words else ""

@@ -12,6 +12,8 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels
+from headwater.connectors.mysql.server.text_rows import TextRows, blocks_of
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.core_log.foundation.database_errors import (
     NOT_US,
@@ -93,21 +95,31 @@ class MysqlConnection:
 
     def select(self, statement: str) -> Iterator[Sequence[bytes | None]]:
         """Yields the rows as the bytes that the server sends. It has to be read to its end."""
-        raw = self.raw
-        raw._execute_command(COMMAND.COM_QUERY, statement.encode())
-        first = raw._read_packet()
-        if first.is_ok_packet():
-            return
-        count = ByteReader(first.get_all_data()).lenenc()
-        for _ in range(count):
-            raw._read_packet()
-        raw._read_packet()
-        while True:
+        raw, count = self.raw, self._ask(statement)
+        while count:
             packet = raw._read_packet()
             data = packet.get_all_data()
             if data[0] == 0xFE and len(data) < 9:
                 return
             yield split_row(data, count)
+
+    def blocks(self, statement: str, kernels: MysqlKernels) -> Iterator[TextRows]:
+        """Yields the rows, many at a time. It has to be read to its end."""
+        if self._ask(statement):
+            yield from blocks_of(self.raw, kernels)
+
+    def _ask(self, statement: str) -> int:
+        """Returns the number of columns of the answer, which follows; 0 without one."""
+        raw = self.raw
+        raw._execute_command(COMMAND.COM_QUERY, statement.encode())
+        first = raw._read_packet()
+        if first.is_ok_packet():
+            return 0
+        count = ByteReader(first.get_all_data()).lenenc()
+        for _ in range(count):
+            raw._read_packet()
+        raw._read_packet()
+        return count
 
     def close(self) -> None:
         self.raw._force_close()

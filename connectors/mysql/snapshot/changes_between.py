@@ -48,7 +48,7 @@ def has_changes_between(
                 if not reader.is_open and reader.position.place.order >= before.order:
                     return False
                 reader.feed(decoded)
-                has_decided = not reader.add_decided(1)
-                if has_decided or reader.row_count or reader.suspects or reader.prepared:
+                has_decided = not reader.add_decided()
+                if has_decided or reader.has_rows or reader.suspects or reader.prepared:
                     return True
     return False

@@ -1,11 +1,13 @@
 """Reads one chunk of rows in a snapshot that shows everything up to a position of the stream."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
 import pyarrow as pa
 
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels
+from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.position import BinlogPosition
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
 from headwater.connectors.mysql.server.connection import (
@@ -20,6 +22,7 @@ from headwater.connectors.mysql.server.server_identity import (
     MysqlServer,
     identify,
 )
+from headwater.connectors.mysql.server.text_rows import TextRows
 from headwater.connectors.mysql.snapshot.chunk_query import chunk_query, key_cells
 from headwater.core_log.foundation.errors import SourceUnavailable
 
@@ -95,12 +98,13 @@ def read_chunk(
     change it."""
     import pymysql
 
+    kernels = chosen_kernels()
     with in_our_words("the rows cannot be read", table=str(table.table)):
         awaits = begin_snapshot(connection, server, shows, stopped)
         try:
             try:
                 query = chunk_query(table, after, rows=rows_max)
-                found = list(connection.select(query))
+                found, last = rows_of(table, connection.blocks(query, kernels), kernels)
             except pymysql.MySQLError as error:
                 if code_of(error)[0] in (DEFINITION_CHANGED, *GONE):
                     raise FormChanged from None
@@ -110,24 +114,33 @@ def read_chunk(
             connection.execute("ROLLBACK")
     if now is None or not now.has_form_of(table):
         raise FormChanged
-    return MysqlChunk(
-        columns_of(table, found),
-        key_cells(table, found[-1]) if found else None,
-        len(found) < rows_max,
-        awaits,
-    )
+    return MysqlChunk(found, last, found.num_rows < rows_max, awaits)
 
 
 GONE = (1146, 1054)
 """Unknown table, unknown column."""
 
 
-def columns_of(table: MysqlTable, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:
-    cells = list(zip(*rows, strict=True)) or [()] * len(table.plans)
-    return pa.RecordBatch.from_arrays(
-        [plan.text_column(column) for plan, column in zip(table.plans, cells, strict=True)],
-        schema=table.schema.arrow,
-    )
+def rows_of(
+    table: MysqlTable, blocks: Iterable[TextRows], kernels: MysqlKernels
+) -> tuple[pa.RecordBatch, tuple[bytes, ...] | None]:
+    """Returns all rows, and the key's cells of the last one."""
+    batches, last = list[pa.RecordBatch](), None
+    for block in blocks:
+        cells = block.columns(len(table.plans), kernels)
+        batches.append(batch_of(table, cells))
+        last = key_cells(table, [column[-1].as_py() for column in cells])
+    schema = table.schema.arrow
+    if not batches:
+        nothing = [pa.nulls(0, each.type) for each in schema]
+        return pa.RecordBatch.from_arrays(nothing, schema=schema), None
+    [whole] = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return whole, last
+
+
+def batch_of(table: MysqlTable, cells: Sequence[pa.BinaryArray]) -> pa.RecordBatch:
+    columns = [plan.text_column(each) for plan, each in zip(table.plans, cells, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)
 
 
 def connect_to_same(connect: Callable[[], MysqlConnection], server: MysqlServer) -> MysqlConnection:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from threading import Event
 
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
+from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.position import STREAM, BinlogPosition, stored_position
 from headwater.connectors.mysql.resume_check import check_requirements
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
@@ -18,14 +19,12 @@ from headwater.connectors.mysql.server.server_identity import FilePosition, iden
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.changes_between import has_changes_between
 from headwater.connectors.mysql.snapshot.chunk_query import whole_query
-from headwater.connectors.mysql.snapshot.chunk_reader import columns_of
+from headwater.connectors.mysql.snapshot.chunk_reader import batch_of
 from headwater.connectors.mysql.snapshot.exact_position import begin_exact_snapshot
 from headwater.connectors.mysql.snapshot.rows_beside_stream import read_changes
 from headwater.connectors.source import SourceContext, SourceSnapshot
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
-
-ROWS_MAX = 20_000
 
 
 @asynccontextmanager
@@ -93,17 +92,19 @@ class _Selected:
         now_ms: int,
     ) -> None:
         self._table, self._place, self._origin, self._now_ms = table, place, origin, now_ms
-        self._rows = connection.select(whole_query(table))
+        self._kernels = chosen_kernels()
+        self._blocks = connection.blocks(whole_query(table), self._kernels)
 
     def next(self) -> TableChanges | None:
         with in_our_words("the rows cannot be read", table=str(self._table.table)):
-            some = [row for _, row in zip(range(ROWS_MAX), self._rows, strict=False)]
-        if not some:
+            block = next(self._blocks, None)
+        if block is None:
             return None
+        cells = block.columns(len(self._table.plans), self._kernels)
         return read_changes(
             self._origin,
             self._table,
-            columns_of(self._table, some),
+            batch_of(self._table, cells),
             self._place,
             "false",
             now_ms=self._now_ms,

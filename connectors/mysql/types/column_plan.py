@@ -2,23 +2,27 @@
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.mysql.binlog.calendar import day_of, moment_of
-from headwater.connectors.mysql.binlog.json_document import json_text
+from headwater.connectors.mysql.binlog.calendar import days_of, moments_of
+from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.types.charsets import text_decoder
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition
+from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, is_valid, numbers_column
 
+ReadColumn = Callable[[pa.Array, pa.DataType], pa.Array]
+"""A column as the log or a SELECT has it, to a column of the type in our log."""
 Convert = Callable[[Any], Any]
 """A value, which is not null, to a value of Python of the column's type."""
-FromPython = Callable[[Sequence[Any], pa.DataType], pa.Array]
 
 DATA = "io.debezium.data"
 JSON, ENUM, SET, BITS = f"{DATA}.Json", f"{DATA}.Enum", f"{DATA}.EnumSet", f"{DATA}.Bits"
@@ -30,38 +34,55 @@ POINT_TYPE = pa.struct(
 )
 GEOMETRY_TYPE = pa.struct([("wkb", pa.binary()), ("srid", pa.int32())])
 DIGITS = "digits"
-DATE_TEXT = re.compile(rb"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
+DATE_BYTES, SECOND_BYTES, POINT_AT = 10, 19, 20
+"""Widths of a date and of a moment without fraction, and where the fraction begins."""
 TIME_TEXT = re.compile(rb"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 AS_DOUBLE = "{} * 1e0"
 """The server writes a FLOAT with six digits, but a DOUBLE with all."""
 SRID_BYTES, POINT_BYTES = 4, 21
+UTF8 = ("utf8mb4", "utf8mb3", "utf8", "ascii")
+
+
+def as_it_is(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values.cast(kind)
+
+
+def from_digits(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
+    return values.cast(pa.string()).cast(kind)
+
+
+def by_value(convert: Convert) -> ReadColumn:
+    """Returns what converts one value after the other: for rare types."""
+
+    def read(values: pa.Array, kind: pa.DataType) -> pa.Array:
+        found = [None if value is None else convert(value) for value in values.to_pylist()]
+        return pa.array(found, kind)
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
 class MysqlColumnPlan:
-    """How one column is read. Both ways end in `build`, so that they cannot differ."""
+    """How one column is read. A test compares both ways for every type."""
 
     column: Column
     definition: ColumnDefinition
-    from_log: Convert | None = None
-    """None if the decoder of the log gives the value itself."""
-    from_text: Convert | None = None
-    """Of the bytes that a SELECT returns; None if they are the value."""
-    build: FromPython = field(default=lambda values, kind: pa.array(values, kind))
+    from_log: ReadColumn = as_it_is
+    """From what `read_rows` returns."""
+    from_text: ReadColumn = as_it_is
+    """From the bytes that a SELECT returns."""
     asked: str = "{}"
     """The expression of a SELECT, with the quoted name in braces."""
 
-    def log_column(self, values: Sequence[Any]) -> pa.Array:
+    def log_column(self, values: pa.Array) -> pa.Array:
         return self._column(values, self.from_log)
 
-    def text_column(self, values: Sequence[bytes | None]) -> pa.Array:
+    def text_column(self, values: pa.BinaryArray) -> pa.Array:
         return self._column(values, self.from_text)
 
-    def _column(self, values: Sequence[Any], convert: Convert | None) -> pa.Array:
-        if convert is not None:
-            values = [None if value is None else convert(value) for value in values]
+    def _column(self, values: pa.Array, read: ReadColumn) -> pa.Array:
         try:
-            return self.build(values, self.column.type)
+            return read(values, self.column.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeDecodeError):
             raise SourceRejected(
                 "a value does not fit the type of its column",
@@ -73,11 +94,11 @@ class MysqlColumnPlan:
 
 def plan_of(definition: ColumnDefinition) -> MysqlColumnPlan:
     """Returns the plan of a column whose type is supported, see `ColumnDefinition.problem`."""
-    kind = definition.data_type
-    if kind in INTEGERS:
-        narrow, wide = INTEGERS[kind]
-        return _plan(definition, wide if definition.is_unsigned else narrow, from_text=int)
-    return PLANS[kind](definition)
+    if definition.data_type in INTEGERS:
+        narrow, wide = INTEGERS[definition.data_type]
+        kind = wide if definition.is_unsigned else narrow
+        return _plan(definition, kind, from_text=from_digits)
+    return PLANS[definition.data_type](definition)
 
 
 INTEGERS = {
@@ -110,38 +131,30 @@ def _temporal(definition: ColumnDefinition, kind: pa.DataType, **how: Any) -> My
 
 
 def _float(definition: ColumnDefinition) -> MysqlColumnPlan:
-    return _plan(definition, pa.float32(), from_text=float, asked=AS_DOUBLE, build=_floats)
+    return _plan(definition, pa.float32(), from_text=_floats, asked=AS_DOUBLE)
 
 
-def _floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    numbers = np.array([0.0 if value is None else value for value in values], np.float64)
-    nulls = np.array([value is None for value in values], bool)
-    return pa.array(numbers.astype(np.float32), kind, mask=nulls)
+def _floats(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
+    numbers = from_digits(values, pa.float64())
+    found = numbers.fill_null(0.0).to_numpy().astype(np.float32)
+    return numbers_column(kind, found, like=numbers)
 
 
 def _double(definition: ColumnDefinition) -> MysqlColumnPlan:
-    return _plan(definition, pa.float64(), from_text=float, asked=AS_DOUBLE)
+    return _plan(definition, pa.float64(), from_text=from_digits, asked=AS_DOUBLE)
 
 
 def _decimal(definition: ColumnDefinition) -> MysqlColumnPlan:
     size = definition.precision, definition.scale
     kind = pa.decimal128(*size) if definition.precision <= 38 else pa.decimal256(*size)
-    return _plan(definition, kind, from_text=bytes.decode, build=_decimals)
-
-
-def _decimals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.string()).cast(kind)
+    return _plan(definition, kind, from_text=from_digits)
 
 
 def _text(definition: ColumnDefinition) -> MysqlColumnPlan:
-    if definition.charset in ("utf8mb4", "utf8mb3", "utf8", "ascii"):
-        return _plan(definition, pa.string(), build=_utf8)
-    decode = text_decoder(definition.charset, column=definition.name)
+    if definition.charset in UTF8:
+        return _plan(definition, pa.string())
+    decode = by_value(text_decoder(definition.charset, column=definition.name))
     return _plan(definition, pa.string(), from_log=decode, from_text=decode)
-
-
-def _utf8(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.binary()).cast(kind)
 
 
 def _bytes(definition: ColumnDefinition) -> MysqlColumnPlan:
@@ -151,31 +164,27 @@ def _bytes(definition: ColumnDefinition) -> MysqlColumnPlan:
 def _padded_bytes(definition: ColumnDefinition) -> MysqlColumnPlan:
     """The log has no trailing zeros."""
     length = definition.octets
-    return _plan(definition, pa.binary(), from_log=lambda value: value.ljust(length, b"\0"))
+    pad = by_value(lambda value: value.ljust(length, b"\0"))
+    return _plan(definition, pa.binary(), from_log=pad)
 
 
 def _bit(definition: ColumnDefinition) -> MysqlColumnPlan:
     if definition.precision == 1:
-        return _plan(definition, pa.bool_(), from_log=_is_set, from_text=_is_set)
+        read = by_value(lambda value: value[-1:] == b"\1")
+        return _plan(definition, pa.bool_(), from_log=read, from_text=read)
     width = (definition.precision + 7) // 8
 
-    def little(value: bytes) -> bytes:
-        return value.rjust(width, b"\0")[::-1]
-
+    little = by_value(lambda value: value.rjust(width, b"\0")[::-1])
     length = {"length": str(definition.precision)}
     return _plan(definition, pa.binary(), BITS, length, from_log=little, from_text=little)
 
 
-def _is_set(value: bytes) -> bool:
-    return value[-1:] == b"\1"
-
-
 def _year(definition: ColumnDefinition) -> MysqlColumnPlan:
-    return _plan(definition, pa.int32(), YEAR, from_text=int)
+    return _plan(definition, pa.int32(), YEAR, from_text=from_digits)
 
 
 def _date(definition: ColumnDefinition) -> MysqlColumnPlan:
-    return _temporal(definition, pa.date32(), from_text=lambda text: _parts(text)[0])
+    return _temporal(definition, pa.date32(), from_text=_dates)
 
 
 def _datetime(definition: ColumnDefinition) -> MysqlColumnPlan:
@@ -191,32 +200,53 @@ def _unit(definition: ColumnDefinition) -> str:
 
 
 def _moments(definition: ColumnDefinition, kind: pa.TimestampType) -> MysqlColumnPlan:
-    def build(values: Sequence[Any], to: pa.DataType) -> pa.Array:
-        return pa.array(values, pa.timestamp("us", kind.tz)).cast(to)
-
     digits = definition.fraction
     shown = {} if kind.tz is None or digits in (3, 6) else {DIGITS: str(digits)}
-    return _temporal(definition, kind, parameters=shown, from_text=_moment, build=build)
+    return _temporal(
+        definition, kind, parameters=shown, from_log=_logged_moments, from_text=_moment_texts
+    )
 
 
-def _moment(text: bytes) -> int | None:
-    return _parts(text)[1]
+def _logged_moments(values: pa.Int64Array, kind: pa.DataType) -> pa.Array:
+    return values.view(pa.timestamp("us", kind.tz)).cast(kind)
 
 
-def _parts(text: bytes) -> tuple[int | None, int | None]:
-    """Returns the day, and microseconds, of a date with or without a time."""
-    found = DATE_TEXT.fullmatch(text)
-    if found is None:
+def _dates(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
+    digits = _digits_of(values)
+    days, is_real = days_of(digits(0, 4), digits(5, 2), digits(8, 2))
+    return pa.array(days.astype(np.int32), mask=~(is_real & is_valid(values))).view(kind)
+
+
+def _moment_texts(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
+    digits = _digits_of(values)
+    days, is_real = days_of(digits(0, 4), digits(5, 2), digits(8, 2))
+    moments = moments_of(days, digits(11, 2), digits(14, 2), digits(17, 2), digits(POINT_AT, 6))
+    found = pa.array(moments, mask=~(is_real & is_valid(values)))
+    return _logged_moments(found, kind)
+
+
+def _digits_of(values: pa.BinaryArray) -> Callable[[int, int], Int64Array]:
+    """Returns what reads a number from the same place of all texts; a missing digit is a zero."""
+    data, offsets = bytes_and_offsets(values)
+    widths = np.diff(offsets)[is_valid(values)]
+    width = int(widths[0]) if len(widths) else DATE_BYTES
+    if (widths != width).any() or not (width == DATE_BYTES or width >= SECOND_BYTES):
         raise SourceRejected("the server writes dates in an unknown form")
-    year, month, day, hour, minute, second = (int(each or 0) for each in found.groups()[:6])
-    fraction = (found[7] or b"").ljust(6, b"0")
-    days = day_of(year, month, day)
-    micro = int(fraction)
-    return days, moment_of(days, hour=hour, minute=minute, second=second, micro=micro)
+    texts = np.full((len(values), width), ord("0"), np.uint8)
+    texts[is_valid(values)] = data.reshape(-1, width)
+
+    def read(first: int, count: int) -> Int64Array:
+        found = np.zeros(len(texts), np.int64)
+        for at in range(first, first + count):
+            digits = texts[:, at].astype(np.int64) - ord("0") if at < width else 0
+            found = found * 10 + digits
+        return found
+
+    return read
 
 
 def _time(definition: ColumnDefinition) -> MysqlColumnPlan:
-    return _plan(definition, pa.int64(), MICRO_TIME, from_text=_time_us)
+    return _plan(definition, pa.int64(), MICRO_TIME, from_text=by_value(_time_us))
 
 
 def _time_us(text: bytes) -> int:
@@ -230,23 +260,38 @@ def _time_us(text: bytes) -> int:
 
 
 def _enum(definition: ColumnDefinition) -> MysqlColumnPlan:
-    labels = ("", *definition.labels)
-    decode = text_decoder(definition.charset, column=definition.name)
+    labels = pa.array(["", *definition.labels], pa.string())
+
+    def chosen(numbers: pa.Array, _: pa.DataType) -> pa.Array:
+        try:
+            return labels.take(numbers)
+        except IndexError:
+            raise OverflowError from None
+
     allowed = {"allowed": _allowed(definition)}
     return _plan(
-        definition, pa.string(), ENUM, allowed, from_log=labels.__getitem__, from_text=decode
+        definition, pa.string(), ENUM, allowed, from_log=chosen, from_text=_labels(definition)
     )
 
 
 def _set(definition: ColumnDefinition) -> MysqlColumnPlan:
     labels = definition.labels
-    decode = text_decoder(definition.charset, column=definition.name)
 
+    @cache
     def chosen(bits: int) -> str:
         return ",".join(label for place, label in enumerate(labels) if bits >> place & 1)
 
     allowed = {"allowed": _allowed(definition)}
-    return _plan(definition, pa.string(), SET, allowed, from_log=chosen, from_text=decode)
+    return _plan(
+        definition, pa.string(), SET, allowed,
+        from_log=by_value(chosen), from_text=_labels(definition),
+    )  # fmt: skip
+
+
+def _labels(definition: ColumnDefinition) -> ReadColumn:
+    if definition.charset in UTF8:
+        return as_it_is
+    return by_value(text_decoder(definition.charset, column=definition.name))
 
 
 def _allowed(definition: ColumnDefinition) -> str:
@@ -254,16 +299,19 @@ def _allowed(definition: ColumnDefinition) -> str:
 
 
 def _json(definition: ColumnDefinition) -> MysqlColumnPlan:
-    def from_log(value: bytes | str) -> str:
-        return value if isinstance(value, str) else json_text(value)
+    return _plan(definition, pa.string(), JSON, from_log=_documents)
 
-    return _plan(definition, pa.string(), JSON, from_log=from_log, from_text=bytes.decode)
+
+def _documents(values: pa.BinaryArray, _: pa.DataType) -> pa.StringArray:
+    return chosen_kernels().documents(values)
 
 
 def _geometry(definition: ColumnDefinition) -> MysqlColumnPlan:
     if definition.data_type == "point":
-        return _plan(definition, POINT_TYPE, POINT, from_log=_point, from_text=_point)
-    return _plan(definition, GEOMETRY_TYPE, GEOMETRY, from_log=_shape, from_text=_shape)
+        point = by_value(_point)
+        return _plan(definition, POINT_TYPE, POINT, from_log=point, from_text=point)
+    shape = by_value(_shape)
+    return _plan(definition, GEOMETRY_TYPE, GEOMETRY, from_log=shape, from_text=shape)
 
 
 def _shape(value: bytes) -> dict[str, Any]:
@@ -280,7 +328,8 @@ def _point(value: bytes) -> dict[str, Any]:
 
 
 def _vector(definition: ColumnDefinition) -> MysqlColumnPlan:
-    return _plan(definition, pa.list_(pa.float32()), VECTOR, from_log=_numbers, from_text=_numbers)
+    read = by_value(_numbers)
+    return _plan(definition, pa.list_(pa.float32()), VECTOR, from_log=read, from_text=read)
 
 
 def _numbers(value: bytes) -> Any:
@@ -288,28 +337,24 @@ def _numbers(value: bytes) -> Any:
 
 
 def _uuid(definition: ColumnDefinition) -> MysqlColumnPlan:
-    def from_log(value: bytes) -> str:
-        text = value.ljust(16, b"\0").hex()
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return _plan(definition, pa.string(), UUID, from_log=by_value(_uuid_text))
 
-    return _plan(definition, pa.string(), UUID, from_log=from_log, from_text=bytes.decode)
+
+def _uuid_text(value: bytes) -> str:
+    text = value.ljust(16, b"\0").hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _inet4(definition: ColumnDefinition) -> MysqlColumnPlan:
-    def from_log(value: bytes) -> str:
-        return ".".join(map(str, value.ljust(4, b"\0")))
-
-    return _plan(definition, pa.string(), from_log=from_log, from_text=bytes.decode)
+    read = by_value(lambda value: ".".join(map(str, value.ljust(4, b"\0"))))
+    return _plan(definition, pa.string(), from_log=read)
 
 
 def _inet6(definition: ColumnDefinition) -> MysqlColumnPlan:
     """The text of the address, as the SELECT asks for its bytes as well."""
+    read = by_value(inet6_text)
     return _plan(
-        definition,
-        pa.string(),
-        from_log=inet6_text,
-        from_text=inet6_text,
-        asked="CAST({} AS BINARY(16))",
+        definition, pa.string(), from_log=read, from_text=read, asked="CAST({} AS BINARY(16))"
     )
 
 

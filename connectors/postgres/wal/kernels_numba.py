@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.connectors.byte_spans.compiled_gather import gather_compiled
 from headwater.connectors.postgres.wal.kernels import (
     COUNT_BYTES,
     FOREIGN,
@@ -26,8 +26,6 @@ from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5
 FRAME_BYTES_MIN = 5
-WIDE_BYTES = 8
-HIGH_BITS = np.uint64(0x8080808080808080)  # not set in ASCII
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
@@ -59,27 +57,16 @@ class FastKernels:
         missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
-        columns, rows = bounds.shape[0], bounds.shape[1] // 2
-        if rows <= self._few_rows:
+        if bounds.shape[1] // 2 <= self._few_rows:
             return few_values(buffer, bounds, missing, bare)
-        offsets = np.empty((columns, rows + 1), np.int32)
-        _offsets(bounds, offsets)
-        ends = np.cumsum(offsets[:, -1].astype(np.int64) + WIDE_BYTES)
-        content, seen = np.empty(int(ends[-1]), np.uint8), np.zeros(columns, np.uint64)
-        begins = ends - offsets[:, -1] - WIDE_BYTES
-        _copy(_wide(buffer), bounds, offsets, begins, _wide(content), seen)
-        found = list[pa.Array]()
-        for column in range(columns):
-            piece = content[begins[column] : begins[column] + offsets[column, -1]]
-            is_there, nulls = None, 0
-            if (is_missing := missing.get(column)) is not None:
-                is_there = pa.py_buffer(np.packbits(~is_missing, bitorder="little"))
-                nulls = int(is_missing.sum())
-            kind = pa.binary() if column in bare else pa.string()
-            buffers = [is_there, pa.py_buffer(offsets[column]), pa.py_buffer(piece)]
-            found.append(pa.Array.from_buffers(kind, rows, buffers, nulls))
-            if seen[column] & HIGH_BITS and column not in bare:
-                check(found[-1])
+        gathered, are_wide = gather_compiled(buffer, bounds, missing)
+        found = [
+            each if column in bare else each.view(pa.string())
+            for column, each in enumerate(gathered)
+        ]
+        for column in np.flatnonzero(are_wide).tolist():
+            if column not in bare:
+                check(found[column])
         return tuple(found)
 
     def cells(
@@ -160,39 +147,6 @@ def _spans(
             marks[column, row] = mark
             bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
         after[row] = at if at <= stop else -1
-
-
-def _wide(content: UInt8Array) -> npt.NDArray[np.uint64]:
-    """Returns the eight bytes at every place as one number."""
-    return np.ndarray((len(content) - WIDE_BYTES + 1,), np.uint64, content, 0, (1,))
-
-
-@_compiled
-def _offsets(bounds: Any, offsets: Any) -> None:
-    columns, places = bounds.shape
-    for column in range(columns):
-        at = 0
-        for row in range(places // 2):
-            offsets[column, row] = at
-            at += bounds[column, 2 * row + 1] - bounds[column, 2 * row]
-        offsets[column, places // 2] = at
-
-
-@_compiled
-def _copy(
-    source: Any, bounds: Any, offsets: Any, begins: Int64Array, target: Any, seen: Any
-) -> None:
-    """Copies eight bytes at a time: the next value overwrites the surplus of one."""
-    columns, places = bounds.shape
-    for row in range(places // 2):
-        for column in range(columns):
-            begin = bounds[column, 2 * row]
-            length = bounds[column, 2 * row + 1] - begin
-            to = begins[column] + offsets[column, row]
-            for done in range(0, length, 8):
-                piece = source[begin + done]
-                seen[column] |= piece
-                target[to + done] = piece
 
 
 @_compiled

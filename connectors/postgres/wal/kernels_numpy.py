@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.connectors.byte_spans.plain_gather import gather_plainly
 from headwater.connectors.postgres.wal.kernels import (
     COUNT_BYTES,
     FOREIGN,
@@ -79,23 +80,12 @@ class PlainKernels:
         missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
-        """Returns the values: they and the gaps between them are one array over the buffer itself,
-        and every other element is a value."""
-        length = bounds.shape[1]
-        if length <= 2 * self._few_rows:
+        if bounds.shape[1] <= 2 * self._few_rows:
             return few_values(buffer, bounds, missing, bare)
-        content = pa.py_buffer(buffer)
-        places, found = np.arange(0, length, 2, dtype=np.int32), list[pa.Array]()
-        all_of_them = pa.array(places)
-        for column, places_of_column in enumerate(bounds):
-            is_missing = missing.get(column)
-            picks = all_of_them if is_missing is None else pa.array(places, mask=is_missing)
-            values_and_gaps = pa.Array.from_buffers(
-                pa.binary(), length - 1, [None, pa.py_buffer(places_of_column), content]
-            )
-            values = values_and_gaps.take(picks)
-            found.append(values if column in bare else texts_of(values))
-        return tuple(found)
+        return tuple(
+            each if column in bare else texts_of(each)
+            for column, each in enumerate(gather_plainly(buffer, bounds, missing))
+        )
 
     def cells(
         self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int

@@ -3,15 +3,22 @@
 # python -m tests.connectors.mysql.binlog.golden_history writes them again.
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder, Decoded
-from headwater.connectors.mysql.binlog.rows import RowsEvent
+from headwater.connectors.mysql.binlog.json_document import TEXT_DOCUMENT
+from headwater.connectors.mysql.binlog.rows import RowChange, RowsEvent, read_rows
 from headwater.connectors.mysql.binlog.table_map import TableMap
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels
+from headwater.connectors.mysql.kernels.plain import PlainMysqlKernels
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "mysql"
+PLAIN = PlainMysqlKernels()
 KINDS: tuple[Kind, ...] = ("mysql-9", "mysql-8.0", "mariadb", "mariadb-11.8")
 TABLES = (
     "CREATE DATABASE g CHARACTER SET utf8mb4",
@@ -124,15 +131,46 @@ def events_in(data: bytes) -> Iterator[bytes]:
         pos += size
 
 
-def line_of(decoded: Decoded) -> str:
+def line_of(decoded: Decoded, kernels: MysqlKernels = PLAIN) -> str:
     event: Any = decoded.event
     if isinstance(event, RowsEvent):
-        sides = [None if side is None else side.columns for side in (event.before, event.after)]
+        change = event.layout.change
+        [count], before, after = columns_of(event, kernels)
+        sides = [
+            None if change is absent else values
+            for values, absent in ((before, RowChange.INSERT), (after, RowChange.DELETE))
+        ]
         unapplied = " unapplied" if event.has_unapplied_json else ""
-        return f"{event.table.name} {event.change.value} {event.count}{unapplied} {sides}"
+        return f"{event.table.name} {change.value} {count}{unapplied} {sides}"
     if isinstance(event, TableMap):
         return f"{event.database}.{event.name} {event.key} {list(event.columns)}"
     return str(event)
+
+
+def columns_of(
+    event: RowsEvent, kernels: MysqlKernels = PLAIN
+) -> tuple[list[int], dict[int, list[Any]], dict[int, list[Any]]]:
+    """The rows of an event as values of Python, as a reader of single values would give them."""
+    found = read_rows(event.layout, [event.rows], kernels, range(len(event.table.columns)))
+    before, after = (
+        {place: list(map(plain, values_of(column))) for place, column in sorted(side.items())}
+        for side in (found.before, found.after)
+    )
+    return found.counts.tolist(), before, after
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    is_date = pa.types.is_date32(column.type)
+    values: list[Any] = (column.view(pa.int32()) if is_date else column).to_pylist()
+    return values
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes) and value[:1] == TEXT_DOCUMENT:
+        return value[1:].decode()
+    return value
 
 
 if __name__ == "__main__":

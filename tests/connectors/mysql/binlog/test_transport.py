@@ -1,5 +1,6 @@
 """Packets of a server, of any cut, become events or our own errors."""
 
+import os
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -16,6 +17,9 @@ from headwater.core_log.foundation.errors import (
     SourceUnavailable,
 )
 
+IDLE, _ = os.pipe()
+"""Nothing ever comes out of it."""
+
 
 @dataclass
 class FakeSocket:
@@ -23,6 +27,9 @@ class FakeSocket:
 
     content: bytes
     chance: Random = field(default_factory=lambda: Random(1))
+
+    def fileno(self) -> int:
+        return IDLE
 
     def recv(self, _: int) -> bytes:
         size = self.chance.randrange(1, 50_000)

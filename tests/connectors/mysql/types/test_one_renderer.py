@@ -1,10 +1,15 @@
 """The binary log and a SELECT give the same values of every type."""
 
+import pytest
+
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
-from headwater.connectors.mysql.binlog.rows import RowsEvent
+from headwater.connectors.mysql.binlog.rows import RowsEvent, read_rows
+from headwater.connectors.mysql.kernels.selection import kernels_of
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, identifier
 from headwater.connectors.mysql.server.connection import connect
+from headwater.connectors.mysql.snapshot.chunk_reader import rows_of
 from headwater.connectors.mysql.types.column_definition import is_logged_as
+from headwater.core_log.foundation.speed import Speed
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.mysql.conftest import MysqlGuest
 
@@ -114,9 +119,11 @@ def declared(guest: MysqlGuest) -> list[tuple[str, list[str]]]:
     return [*TYPES.items(), *own.items(), *newest.items()]
 
 
+@pytest.mark.parametrize("speed", ["python", "fast"])
 def test_every_value_of_every_type_is_the_same_from_the_log_and_from_a_select(
-    mysql_guest: MysqlGuest,
+    mysql_guest: MysqlGuest, speed: Speed
 ) -> None:
+    kernels = kernels_of(speed)
     tables = declared(mysql_guest)
     lenient = "SET sql_mode = 'ALLOW_INVALID_DATES'"
     creates = [
@@ -145,14 +152,12 @@ def test_every_value_of_every_type_is_the_same_from_the_log_and_from_a_select(
             table,
         )
         asked = ", ".join(plan.asked.format(identifier(plan.column.name)) for plan in table.plans)
-        [*cells] = zip(
-            *connection.select(f"SELECT {asked} FROM `{mysql_guest.database}`.t{at} ORDER BY id"),
-            strict=True,
-        )
-        selected = table.plans[1].text_column(cells[1])
-        logged = table.plans[1].log_column(
-            [value for event in events if event.after for value in event.after.columns[1]]
-        )
+        query = f"SELECT {asked} FROM `{mysql_guest.database}`.t{at} ORDER BY id"
+        blocks = connection.blocks(query, kernels)
+        selected = rows_of(table, blocks, kernels)[0].column(1)
+        [layout] = {event.layout for event in events}
+        rows = read_rows(layout, [event.rows for event in events], kernels, {1})
+        logged = table.plans[1].log_column(rows.after[1])
 
         assert logged.to_pylist() == selected.to_pylist(), kind
         assert len(logged) == len(literals) + 1 and not logged[len(literals)].is_valid

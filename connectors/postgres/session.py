@@ -1,6 +1,5 @@
 """One life of the source: from connecting, over the rows that are there, along the stream."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
@@ -40,7 +39,10 @@ from headwater.connectors.postgres.publication.coverage import (
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
 from headwater.connectors.postgres.publication.published_tables import Publication
 from headwater.connectors.postgres.publication.uncapturable_tables import finding_of
-from headwater.connectors.postgres.returned_tables import forget_keys, parts_of_returned
+from headwater.connectors.postgres.returned_tables import (
+    forget_keys,
+    parts_of_returned,
+)
 from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.schema_history.table_renames import TableNames
@@ -59,6 +61,7 @@ from headwater.connectors.postgres.slot.resume_check import (
     may_begin_again,
     stand,
 )
+from headwater.connectors.postgres.slot.slot_maker import SlotMaker
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.snapshot.initial_snapshot import initial_batches
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
@@ -67,7 +70,7 @@ from headwater.connectors.postgres.snapshot.signals import asks_for_rest
 from headwater.connectors.postgres.wal.start_replication import check_origin
 from headwater.connectors.postgres.wal.stream import WalStream
 from headwater.connectors.source import Control, Remark, SnapshotProgress, SourceContext
-from headwater.core_log.client.gather import let_go, together
+from headwater.core_log.client.gather import together
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
     HeadwaterError,
@@ -82,8 +85,6 @@ logger = logging.getLogger(__name__)
 
 SLOT = "slot"
 """What a remark is about while a slot is being made."""
-WAITING_SECONDS = 1.0
-"""After which it is looked at who keeps it waiting."""
 
 
 class ReplicationSession:
@@ -143,17 +144,19 @@ class ReplicationSession:
             positions, keys = dict(self._resume_from), self._restore_keys(tables, back)
             await self._keep_failover(line, standing)
             if (start := standing.start) is None:
-                await watch.forms.look_first(connection)
-                created = await self._new_slot(line, connection, standing, reader)
+                created = await self._slot_after_a_look(line, connection, standing, reader, watch)
                 looked = await self._as_they_are_now(connection, tables)
-                tables = looked.tables
+                tables, start = looked.tables, created.consistent_lsn
                 keys = KeyHistory.restore({}, tables)
-                new = await watch.forms.parts_at_start({}, connection, self._context)
-                told = {coverage.PART: entries, **keys.news(), **new}
-                start, positions = created.consistent_lsn, dict(told)
-                heart = Heartbeat(self._settings, self._context, slot=self._slot)
-                rows = self._first(created, standing, tables, reader, told, connection)
-                first = heart.beside(rows)
+                told = {
+                    coverage.PART: entries,
+                    **keys.news(),
+                    **await watch.forms.parts_at_start({}, connection, self._context),
+                }
+                positions = dict(told)
+                first = Heartbeat(self._settings, self._context, slot=self._slot).beside(
+                    self._first(created, standing, tables, reader, told, connection)
+                )
                 async with aclosing(first) as batches:
                     async for batch in batches:
                         positions |= batch.positions
@@ -416,27 +419,29 @@ class ReplicationSession:
             self._settings, server.version, is_standby=server.is_standby
         )
 
-    async def _new_slot(
-        self, line: PgConnection, connection: PgConnection, standing: ResumeCheck, reader: RowMapper
+    async def _slot_after_a_look(
+        self,
+        line: PgConnection,
+        connection: PgConnection,
+        standing: ResumeCheck,
+        reader: RowMapper,
+        watch: CaptureMonitor,
     ) -> CreatedSlot:
-        if standing.slot is not None:
-            await replication_slot.drop(connection, self._slot)
-        making = asyncio.ensure_future(
-            replication_slot.create(
-                line,
-                self._slot,
-                has_failover=self._wants_failover(standing),
-                exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
-            )
+        """Creates the slot again if a table changed its form meanwhile: its rows may have both
+        forms, and only the first one is stored."""
+        making = SlotMaker(
+            line,
+            connection,
+            self._slot,
+            lambda finding: self._context.report(Remark(SLOT, finding)),
+            has_failover=self._wants_failover(standing),
+            exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
         )
-        try:
-            while not (await asyncio.wait([making], timeout=WAITING_SECONDS))[0]:
-                found = await replication_slot.waited_for(connection, line.info.backend_pid)
-                self._context.report(Remark(SLOT, found))
-            return making.result()
-        finally:
-            self._context.report(Remark(SLOT, None))
-            await let_go(making)
+        while True:
+            await watch.forms.look_first(connection)
+            created = await making.make()
+            if not await watch.forms.look(connection):
+                return created
 
     async def _first(
         self,

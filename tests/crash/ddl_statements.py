@@ -202,13 +202,15 @@ def widen(random: Random, shape: Shape) -> Sequence[str]:
 
 
 def label(random: Random, shape: Shape) -> Sequence[str]:
-    """An added label keeps its name: where it gets another one before the source has looked, its
-    rows keep the first one in the log, as docs/schema-changes.md says."""
-    number = random.randrange(10**6)
-    if random.random() < 0.5:
-        return [f"ALTER TYPE mood ADD VALUE 'added{number}'"]
-    known = [each for each in shape.labels if not each.startswith("added")]
-    return [f"ALTER TYPE mood RENAME VALUE '{random.choice(known)}' TO 'l{number}'"]
+    new = f"l{random.randrange(10**6)}"
+    added = f"ALTER TYPE mood ADD VALUE '{new}'"
+    renamed = f"ALTER TYPE mood RENAME VALUE '{random.choice(shape.labels)}' TO '{new}'"
+    moods = [name for name in shape.free if shape.columns[name] == "mood"]
+    if not moods:
+        return [random.choice([added, renamed])]
+    used = f"UPDATE {shape.name} SET v = nextval('versions'), {moods[0]} = '{new}' WHERE id % 7 = 2"
+    again = f"ALTER TYPE mood RENAME VALUE '{new}' TO '{new}b'"
+    return random.choice([[added], [renamed], [added, used, again], [added, used, again, added]])
 
 
 def identity(random: Random, shape: Shape) -> Sequence[str]:

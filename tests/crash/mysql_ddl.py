@@ -229,6 +229,13 @@ def change_key(random: Random, shape: MysqlShape) -> Sequence[str]:
     ]
 
 
+def change_key_type(random: Random, shape: MysqlShape) -> Sequence[str]:
+    if shape.keeps_types:
+        return []
+    kind = random.choice(("int", "bigint", "varchar(20)"))
+    return [f"ALTER TABLE {shape.name} MODIFY k {kind} NOT NULL DEFAULT '1'"]
+
+
 def truncate_part(random: Random, shape: MysqlShape) -> Sequence[str]:
     return [f"ALTER TABLE {shape.name} TRUNCATE PARTITION {random.choice(shape.partitions)}"]
 
@@ -262,7 +269,7 @@ COMMON: tuple[Change, ...] = (
 CHANGES: Mapping[str, Sequence[Change]] = {
     "plain": COMMON,
     "parts": (*COMMON, truncate_part, drop_part, exchange_part),
-    "keyed": (*COMMON, change_key, change_key, swap, leave_and_come_back),
+    "keyed": (*COMMON, change_key, change_key, change_key_type, swap, leave_and_come_back),
 }
 
 

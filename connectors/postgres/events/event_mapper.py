@@ -149,6 +149,13 @@ class EventMapper:
             self.captures.refuse(RefusedTable(oid, table, error.problem, error.hint))
             return False
         if len(placed.changes):
+            commits_until = wal_batch.transactions.commit_lsns[part.transactions]
+            await self.captures.check_labels(
+                placed.changes.rows,
+                capture,
+                since=int(part.lsns.min()),
+                until=int(commits_until.max()),
+            )
             self._placed.append(placed)
             self._placed_bytes += placed.changes.rows.nbytes
         return True

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
 from headwater.connectors.postgres.discovery import wal_end
+from headwater.connectors.postgres.events.enum_values import has_new_labels, labels_of
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.row_keys import KeyColumns, KeyHistory, key_of
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
@@ -19,16 +19,21 @@ from headwater.connectors.postgres.schema_history.schema_monitor import FormWatc
 from headwater.connectors.postgres.schema_history.table_definition import (
     LOST_KEY,
     OTHER_KEY,
+    RENAMED_LABEL,
     Cause,
     TableForm,
 )
 from headwater.connectors.postgres.schema_history.table_renames import TableNames
 from headwater.connectors.postgres.server.connection import in_our_words
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
-from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_missing, with_nan
-from headwater.connectors.postgres.types.type_map import ENUM, TypeMap
+from headwater.connectors.postgres.types.column_reader import (
+    ColumnPlan,
+    with_missing,
+    with_nan,
+)
+from headwater.connectors.postgres.types.type_map import TypeMap
 from headwater.connectors.postgres.wal.wal_batch import DELETE, Relation, RelationColumn, RowChanges
-from headwater.connectors.schema_policies import CHANGE_KEY, RENAMED
+from headwater.connectors.schema_policies import CHANGE_KEY, CHANGE_TYPE, RENAMED
 from headwater.connectors.source import FormCheck, anything_goes
 from headwater.core_log.foundation.errors import DecodeError, SourceRejected
 from headwater.core_log.foundation.name_patterns import Patterns
@@ -112,17 +117,6 @@ class CapturedRelation:
             if is_null.any():
                 found.append(plan.column.name)
         return frozenset(found)
-
-    def has_new_labels(self, part: RowChanges) -> bool:
-        """Whether an enum has a value that is unknown since its last look-up."""
-        for plan, place in zip(self.plans, self.places, strict=True):
-            if plan.column.semantic != ENUM:
-                continue
-            labels = pa.array(plan.column.parameters["allowed"].split(","), pa.string())
-            values = pc.unique(part.rows[place]).drop_null()
-            if not pc.all(pc.is_in(values, labels)).as_py():
-                return True
-        return False
 
 
 class TableReread(NamedTuple):
@@ -368,16 +362,38 @@ class CapturedRelations:
         taken, self._rereads = self._rereads, {}
         return [(self._tables[oid], each) for oid, each in taken.items() if oid in self._tables]
 
+    async def check_labels(
+        self, rows: pa.RecordBatch, capture: CapturedRelation, *, since: int, until: int
+    ) -> None:
+        """Requests a re-read if labels of these rows may have other names by now. The rows were
+        written after `since`, and committed before `until`."""
+        names, oid, table = labels_of(rows, capture), capture.relation.oid, capture.schema.table
+        if self._forms.explains(oid, table, names, since=since, until=until):
+            return
+        connection = await self._questions.connection()
+        await self._forms.look_and_tell(connection)
+        if self._forms.explains(oid, table, names, since=since, until=until):
+            return
+        after = await wal_end(connection)
+        self._forms.covered[oid] = after
+        if self.may_replace:
+            cause = Cause(RENAMED_LABEL, (CHANGE_TYPE,))
+            self._read_again(oid, table, TableReread(cause, after))
+        else:
+            logger.warning(
+                "%s differs from its source, as `snapshot.mode` is never: %s", table, RENAMED_LABEL
+            )
+
     async def fitting(self, part: RowChanges) -> CapturedRelation | None:
         """Returns the capture that fits these changes."""
         capture = await self.of(part.relation, int(part.lsns[0]))
         if capture is None:
             return None
-        if capture.has_new_labels(part) and part.relation.oid not in self._labels_seen:
+        if has_new_labels(part, capture) and part.relation.oid not in self._labels_seen:
             with in_our_words("the types cannot be looked up"):
                 await self._book.reload(await self._questions.connection())
             capture = self._again(part.relation)
-            if capture.has_new_labels(part):  # a label with a comma, or renamed since
+            if has_new_labels(part, capture):  # a label with a comma, or renamed since
                 self._labels_seen.add(part.relation.oid)
         if names := capture.null_where_none_may_be(part):
             known = self._nullable.get(part.relation.oid, frozenset())

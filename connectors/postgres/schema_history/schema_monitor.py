@@ -1,13 +1,19 @@
 """Compares the forms of captured tables with those that changes went out under."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
 from headwater.connectors.postgres.discovery import wal_end
 from headwater.connectors.postgres.schema_history import table_definition
+from headwater.connectors.postgres.schema_history.enum_labels import (
+    Labels,
+    certain_names,
+    labels_of,
+)
 from headwater.connectors.postgres.schema_history.table_definition import (
     LOST_KEY,
     OTHER_KEY,
@@ -51,6 +57,12 @@ class SeenForms(NamedTuple):
     def text(self) -> str:
         return self.form.text(self.at)
 
+    def with_labels(self, labels: Labels) -> "SeenForms":
+        """Returns it with labels that rows have got, except for those that it has itself."""
+        own = labels_of(self.form.attributes)
+        kept = {oid: label for oid, label in labels.items() if oid not in own}
+        return self._replace(form=replace(self.form, labels=kept))
+
 
 @dataclass(slots=True)
 class FormWatch:
@@ -72,6 +84,15 @@ class FormWatch:
     untold: dict[int, TableId] = field(default_factory=dict)
     """Tables with forms that are to be told once the stream has passed them: a stored form is
     never of a later time than the stored position."""
+    looks: list[tuple[int, int]] = field(default_factory=list)
+    """Where the write-ahead log ended after a look, and the horizon of it: the first one, the last
+    one that the stream has passed, and later ones."""
+    covered: dict[int, int] = field(default_factory=dict)
+    """Tables, by their numbers, that are read again after this place."""
+    _new_labels: dict[int, TableId] = field(default_factory=dict)
+    """Tables with rows that have labels which no stored form has."""
+    _turns: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A look that began earlier is not to end later: it would bring back older forms."""
 
     @classmethod
     def of(
@@ -85,8 +106,11 @@ class FormWatch:
         found = cls(tables, catalog, {}, may_read)
         for each in tables:
             said = positions.get(progress.part_of(each.table))
-            if said is not None and TableSnapshotProgress.parse(said).follows:
+            stored = TableSnapshotProgress() if said is None else TableSnapshotProgress.parse(said)
+            if stored.follows:
                 found.unannounced.add(each.table)
+            if stored.reread:
+                found.covered[each.oid] = stored.after
             if (text := positions.get(part_of(each.table))) is not None:
                 form, at = TableForm.parse(text)
                 found.known[each.table] = form
@@ -102,22 +126,28 @@ class FormWatch:
 
     def take_passed(self, lsn: int) -> dict[str, str]:
         """Parts of the position: forms that the stream has passed since this was asked last."""
-        found: dict[str, str] = {}
+        newly = self._new_labels
+        self._new_labels = {}
+        found = {part_of(table): self.seen[oid][0].text() for oid, table in newly.items()}
         for oid, table in [*self.untold.items()]:
             seen = self.seen[oid]
             passed = [each for each in seen if each.at <= lsn]
             if not passed:
                 continue
-            found[part_of(table)] = passed[-1].text()
-            self.seen[oid] = seen[len(passed) - 1 :]
+            last = passed[-1].with_labels(seen[0].form.labels)
+            found[part_of(table)] = last.text()
+            self.seen[oid] = [last, *seen[len(passed) :]]
             if len(passed) == len(seen):
                 del self.untold[oid]
+        passed_looks = [each for each in self.looks[1:] if each[0] <= lsn]
+        self.looks = [*self.looks[:1], *self.looks[len(passed_looks) or 1 :]]
         return found
 
     async def look_first(self, connection: PgConnection) -> None:
         """Before there is a slot, so that these forms are older than all that it brings."""
         self.known.clear()
         self.seen.clear()
+        self.looks.clear()
         await self.look(connection)
 
     def missing_of(self, oid: int) -> dict[int, str]:
@@ -151,18 +181,23 @@ class FormWatch:
 
     async def look(self, connection: PgConnection) -> list[TableFormChange]:
         """Those that differ from what is known, which they are from here on."""
+        async with self._turns:
+            return await self._look(connection)
+
+    async def _look(self, connection: PgConnection) -> list[TableFormChange]:
         forms = await table_definition.look(connection, self.tables)
-        found = {table: form for table, form in forms.items() if self.known.get(table) != form}
-        if not found:
-            return []
         after = await wal_end(connection)
+        found = {table: form for table, form in forms.items() if self.known.get(table) != form}
         causes = {table: self._cause(table, form) for table, form in found.items()}
         oids = [form.oid for table, form in found.items() if causes[table].why]
         now = {each.oid: each for each in await self.catalog.tables_of(connection, oids)}
         # Nothing is awaited from here until the follower knows which tables are to be read again:
         # a position stored in between would have the new form alone.
-        self.known |= found
+        self.known |= forms
+        self.looks.append((after, min((each.horizon for each in forms.values()), default=0)))
         for table, form in found.items():
+            if causes[table].why and not causes[table].is_in_place:
+                self.covered[form.oid] = after
             self.seen.setdefault(form.oid, []).append(SeenForms(after, form))
             self.untold[form.oid] = table
         return [
@@ -171,8 +206,40 @@ class FormWatch:
         ]
 
     async def look_and_tell(self, connection: PgConnection) -> None:
-        if self.told is not None and (new := await self.look(connection)):
-            self.told(new)
+        async with self._turns:
+            if self.told is not None and (new := await self._look(connection)):
+                self.told(new)
+
+    def explains(
+        self, oid: int, table: TableId, names: Mapping[int, Set[str]], *, since: int, until: int
+    ) -> bool:
+        """Whether labels of rows, by the types of their columns, have kept these names up to the
+        last look; the log gets to know them. The rows were written after `since`, and committed
+        before `until`. Rows that are read again later may have any."""
+        now = self.known.get(table)
+        if now is None or until <= self.covered.get(oid, 0):
+            return True
+        then = self.at(oid, since)
+        horizon = max((at_look for at, at_look in self.looks if at <= since), default=0)
+        horizon = max(horizon, 0 if then is None else then.horizon)
+        for type_oid, said in names.items():
+            labels = labels_of(now.attributes, type_oid)
+            before = {} if then is None else labels_of(then.attributes, type_oid)
+            if not labels:
+                continue  # no column has this type any more
+            if not said <= certain_names(before, labels, horizon):
+                return False
+            self._keep(oid, table, {k: each for k, each in labels.items() if each.name in said})
+        return True
+
+    def _keep(self, oid: int, table: TableId, labels: Labels) -> None:
+        """Stores labels together with the first rows that have them: a later look shows only the
+        names of that time."""
+        if (seen := self.seen.get(oid)) is None:
+            return
+        newer = seen[0].with_labels({**seen[0].form.labels, **labels})
+        if newer.form.labels != seen[0].form.labels:
+            self.seen[oid], self._new_labels[oid] = [newer, *seen[1:]], table
 
     def _cause(self, table: TableId, form: TableForm) -> Cause:
         before = self.known.get(table)

@@ -1,12 +1,18 @@
 """What the catalogue says of a table's form, kept to find changes that the stream does not tell."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.schema_history import enum_labels
+from headwater.connectors.postgres.schema_history.enum_labels import (
+    EnumLabel,
+    labels_of,
+    may_have_changed,
+)
 from headwater.connectors.postgres.server.connection import in_our_words
 from headwater.connectors.schema_policies import (
     ADD_COLUMN,
@@ -27,6 +33,7 @@ PREFIX = "form/"
 FORMAT_VERSION = 1
 OTHER_KEY = "the key of the table was changed"
 LOST_KEY = "the table has lost its key"
+RENAMED_LABEL = "a label of an enum was renamed after rows had it"
 SAID_MAX = 3
 """Causes that are said of one reading."""
 
@@ -52,7 +59,8 @@ missing AS MATERIALIZED (
 SELECT tree.root::int8, c.oid::int8, c.relkind::text, c.relpersistence::text,
        NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel WHERE prrelid = c.oid),
        c.relfilenode::int8, tree.is_made, tree.attached,
-       (k.indkey::int2[])[0:k.indnkeyatts - 1], a.attributes
+       (k.indkey::int2[])[0:k.indnkeyatts - 1], a.attributes,
+       pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::int8
 FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
@@ -79,23 +87,29 @@ WITH RECURSIVE types AS (
     CROSS JOIN LATERAL (
         SELECT t.typelem UNION ALL SELECT t.typbasetype
         UNION ALL SELECT rngsubtype FROM pg_catalog.pg_range WHERE rngtypid = t.oid
+        UNION ALL SELECT rngtypid FROM pg_catalog.pg_range WHERE rngmultitypid = t.oid
         UNION ALL SELECT field.atttypid FROM pg_catalog.pg_attribute field
             WHERE field.attrelid = t.typrelid AND field.attnum > 0
     ) part(type)
     WHERE part.type >= 16384
 )
-SELECT jsonb_object_agg(part, said) FROM (
-    SELECT e.oid::text, e.enumlabel::text
+SELECT jsonb_build_array(
+    jsonb_object_agg(part, said), jsonb_object_agg(part, since),
+    EXISTS (SELECT FROM types JOIN pg_catalog.pg_type t ON t.oid = types.type
+        WHERE t.typtype IN ('c', 'r', 'm'))
+) FROM (
+    SELECT e.oid::text, e.enumlabel::text, jsonb_build_array(e.xmin::text::int8)
     FROM types JOIN pg_catalog.pg_enum e ON e.enumtypid = types.type
     UNION ALL
     SELECT t.oid::text, string_agg(format('%%s %%s', field.attnum, field.atttypid), ', '
-        ORDER BY field.attnum)
+        ORDER BY field.attnum) FILTER (WHERE NOT field.attisdropped),
+        jsonb_build_array(max(field.attnum)) || jsonb_agg(DISTINCT field.xmin::text::int8)
     FROM types
     JOIN pg_catalog.pg_type t ON t.oid = types.type AND t.typrelid <> 0
-    JOIN pg_catalog.pg_attribute field ON field.attrelid = t.typrelid
-        AND field.attnum > 0 AND NOT field.attisdropped
+    JOIN pg_catalog.pg_attribute field ON field.attrelid = t.typrelid AND field.attnum > 0
     GROUP BY t.oid
-) parts(part, said)
+    HAVING bool_or(NOT field.attisdropped)
+) parts(part, said, since)
 """
 """Labels and fields of all types that a column's type is made of; those of the server have none."""
 QUESTION = FORMS.replace("{parts}", PARTS)
@@ -120,6 +134,29 @@ class Attribute(NamedTuple):
     parts: Mapping[str, str] | None
     """Of types that it is made of: labels of enums, and fields of composite types, by their
     numbers."""
+    since: Mapping[str, Sequence[int]] | None = None
+    """By the same numbers: the transaction that gave a label its name; for a composite type the
+    count of fields that it ever had, and their transactions. None if an older version stored
+    it."""
+    is_nested: bool = False
+    """Whether a value is written as several: of a composite type, or a range."""
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> "Attribute":
+        number, name, type_oid, modifier, changed_in, missing, is_generated, made = row
+        parts, since, is_nested = made or (None, None, False)
+        return cls(
+            number,
+            name,
+            type_oid,
+            modifier,
+            changed_in,
+            missing,
+            is_generated,
+            parts,
+            since,
+            is_nested,
+        )
 
 
 class LeafForm(NamedTuple):
@@ -147,6 +184,10 @@ class TableForm:
     """Its columns by their numbers."""
     has_primary_key: bool
     attributes: tuple[Attribute, ...]
+    labels: Mapping[str, EnumLabel] = field(default_factory=dict, compare=False)
+    """Labels of rows in the log that are newer than this form, by their numbers."""
+    horizon: int = field(default=0, compare=False)
+    """All transactions below had ended when it was looked up; 0 if that is not known."""
 
     def text(self, at: int) -> str:
         """`at`: where the write-ahead log ended after it was looked up."""
@@ -162,6 +203,8 @@ class TableForm:
                 "key": self.key,
                 "primary": self.has_primary_key,
                 "attributes": [list(each) for each in self.attributes],
+                "labels": {oid: list(label) for oid, label in self.labels.items()},
+                "horizon": self.horizon,
             }
         ).decode()
 
@@ -184,6 +227,8 @@ class TableForm:
                 tuple(said["key"]),
                 said["primary"],
                 tuple(Attribute(*each) for each in said["attributes"]),
+                {oid: EnumLabel(*label) for oid, label in said.get("labels", {}).items()},
+                said.get("horizon", 0),
             )
             return form, said.get("at")
         except (KeyError, ValueError, TypeError):
@@ -223,9 +268,9 @@ def _form_of(
     own = next((row for row in rows if row[0] == root), None)
     if own is None:
         return None
-    _, kind, persistence, may_be_unlogged, *_, key, attributes = own
-    leaves = {oid: LeafForm(*leaf) for oid, each, _, _, *leaf, _, _ in rows if each == "r"}
-    columns = tuple(Attribute(*each) for each in attributes or ())
+    _, kind, persistence, may_be_unlogged, *_, key, attributes, horizon = own
+    leaves = {oid: LeafForm(*leaf) for oid, each, _, _, *leaf, _, _, _ in rows if each == "r"}
+    columns = tuple(Attribute.of(each) for each in attributes or ())
     numbers = {each.name: each.number for each in columns}
     chosen = key or [numbers[name] for name in chosen_key if name in numbers]
     return TableForm(
@@ -237,6 +282,7 @@ def _form_of(
         tuple(chosen),
         bool(key),
         columns,
+        horizon=horizon,
     )
 
 
@@ -288,6 +334,8 @@ def _causes(then: TableForm, now: TableForm, *, is_announced: bool) -> Iterator[
     if not is_announced:
         of_columns += _lost_values(then, now)
     yield from of_columns
+    if enum_labels.differ(then.labels, labels_of(now.attributes)):
+        yield Cause(RENAMED_LABEL, (CHANGE_TYPE,))
     if not (why or of_columns) and _may_have_been_unlogged(then, now):
         yield Cause("it may have been unlogged", (CHANGE_ROWS,))
 
@@ -341,6 +389,9 @@ def _attribute_causes(then: TableForm, now: TableForm) -> Iterator[Cause]:
             why = f"the column {column.name} was added with values in the rows that were there"
             added = (column.number,)
             yield Cause(why, (ADD_COLUMN,), is_in_place=not is_rewritten, added=added)
+        elif column.is_nested and may_have_changed((column.since or {}).values(), then.horizon):
+            why = f"the type of the column {column.name}, which was added, may have been changed"
+            yield Cause(why, (CHANGE_TYPE,))
 
 
 def _lost_values(then: TableForm, now: TableForm) -> Iterator[Cause]:
@@ -412,6 +463,12 @@ def _may_have_been_unlogged(then: TableForm, now: TableForm) -> bool:
 
 
 def _has_other_parts(then: Attribute, now: Attribute) -> bool:
-    """A label more leaves the values as they were."""
+    """A label more leaves the values as they were, but values that are written as several may have
+    had it under another name."""
     before, after = then.parts or {}, now.parts or {}
-    return any(after.get(oid, part) != part for oid, part in before.items())
+    if any(after.get(oid, part) != part for oid, part in before.items()):
+        return True
+    if now.is_nested and after.keys() - before.keys():
+        return True
+    since = now.since or {}
+    return any(old[0] != since[oid][0] for oid, old in (then.since or {}).items() if oid in since)

@@ -69,6 +69,7 @@ MOODS = (
     "CREATE TABLE {t} (id int PRIMARY KEY, m {t}_mood)",
     "INSERT INTO {t} SELECT i, 'fine' FROM generate_series(1, 5) i",
 )
+NEW_MOOD = ("ALTER TYPE {t}_mood ADD VALUE 'good'", "UPDATE {t} SET m = 'good' WHERE id = 2")
 MOOD_LISTS = (
     "CREATE TYPE {t}_mood AS ENUM ('sad', 'fine')",
     "CREATE TABLE {t} (id int PRIMARY KEY, m {t}_mood[])",
@@ -79,6 +80,12 @@ MOOD_DOMAINS = (
     "CREATE DOMAIN {t}_temper AS {t}_mood",
     "CREATE TABLE {t} (id int PRIMARY KEY, m {t}_temper)",
     "INSERT INTO {t} SELECT i, 'fine' FROM generate_series(1, 5) i",
+)
+MOOD_FIELDS = (
+    "CREATE TYPE {t}_mood AS ENUM ('sad', 'fine')",
+    "CREATE TYPE {t}_pair AS (n int, m {t}_mood)",
+    "CREATE TABLE {t} (id int PRIMARY KEY, m {t}_pair)",
+    "INSERT INTO {t} SELECT i, ROW(i, 'fine')::{t}_pair FROM generate_series(1, 5) i",
 )
 POINTS = (
     "CREATE TYPE {t}_place AS (x int, y int)",
@@ -529,12 +536,7 @@ LINES = [
     Line("VACUUM FULL", FOLLOWED, ["VACUUM FULL {t}"]),
     Line("CLUSTER", FOLLOWED, ["CLUSTER {t} USING {t}_pkey"]),
     Line("REINDEX", FOLLOWED, ["REINDEX TABLE {t}"]),
-    Line(
-        "ALTER TYPE ADD VALUE",
-        FOLLOWED,
-        ["ALTER TYPE {t}_mood ADD VALUE 'good'", "UPDATE {t} SET m = 'good' WHERE id = 2"],
-        MOODS,
-    ),
+    Line("ALTER TYPE ADD VALUE", FOLLOWED, NEW_MOOD, MOODS),
     Line(
         "ALTER TYPE RENAME VALUE",
         READ_AGAIN,
@@ -552,6 +554,18 @@ LINES = [
         READ_AGAIN,
         ["ALTER TYPE {t}_mood RENAME VALUE 'fine' TO 'good'"],
         MOOD_DOMAINS,
+    ),
+    Line(
+        "ALTER TYPE ADD VALUE, and RENAME VALUE of it",
+        READ_AGAIN,
+        [*NEW_MOOD, "ALTER TYPE {t}_mood RENAME VALUE 'good' TO 'merry'"],
+        MOODS,
+    ),
+    Line(
+        "ALTER TYPE ADD VALUE, of a field or a range",
+        READ_AGAIN,
+        ["ALTER TYPE {t}_mood ADD VALUE 'good'", "UPDATE {t} SET m = '(1,good)' WHERE id = 2"],
+        MOOD_FIELDS,
     ),
     Line("ALTER TYPE RENAME TO", FOLLOWED, ["ALTER TYPE {t}_mood RENAME TO {t}_temper"], MOODS),
     Line(

@@ -79,22 +79,33 @@ class AlteredColumns:
         """Returns the table's columns, under their names in this layout."""
         renames = self.held.find_renames(schema, _same(schema)) if may_rename(policy) else {}
         renames = {old: new for old, new in renames.items() if old in present.names}
+        gone = self.held.find_gone(schema)
+        taken = {new for new in renames.values() if new in present.names and new not in renames}
         for old, new in renames.items():
-            is_taken = new in present.names and new not in renames
-            if is_taken or old in partition_by:
+            is_taken, divides = new in taken - gone, {old, new} & {*partition_by}
+            if is_taken or divides:
                 raise RebuildNeeded(
                     "a column cannot be renamed in place",
                     table=str(schema.table),
                     column=old,
                     becomes=new,
-                    why="it divides the table" if old in partition_by else "the name is taken",
+                    why="it divides the table" if divides else "the name is taken",
                     hint=REBUILD,
                 )
-        self.filled = {renames.get(name, name): each for name, each in self.filled.items()}
+        filled = {name: each for name, each in self.filled.items() if name not in taken}
+        self.filled = {renames.get(name, name): each for name, each in filled.items()}
+        for name in taken:
+            self.renamed.pop(name, None)
         in_files = {new: self.renamed.pop(old, old) for old, new in renames.items()}
         self.renamed |= {new: old for new, old in in_files.items() if new not in self.filled}
         self.left |= set(renames) - set(renames.values())
-        return pa.schema([each.with_name(renames.get(each.name, each.name)) for each in present])
+        return pa.schema(
+            [
+                each.with_name(renames.get(each.name, each.name))
+                for each in present
+                if each.name not in taken  # readers of the log do not have its values either
+            ]
+        )
 
     def learn(self, schema: TableSchema, *, skipped: Collection[str], is_new: bool) -> None:
         """Takes over the columns of this layout; `is_new`: the table had no files before."""

@@ -1,7 +1,7 @@
 """The target's tables: their wanted form, their owner, and the statements that create or alter
 them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +29,7 @@ from headwater.sinks.own_columns import (
     own_columns,
 )
 from headwater.sinks.sink import SinkContext
+from headwater.sinks.sql.column_names import fit_columns
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.ownership import OwnershipMark, origin_of
 from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
@@ -38,32 +39,6 @@ if TYPE_CHECKING:
 
 
 SHADOW, OLD = "__headwater_new", "__headwater_old"
-
-
-def fit_columns(
-    table: TableId, names: Iterable[str], *, bytes_max: int, is_case_sensitive: bool
-) -> dict[str, str]:
-    """Returns source column to target column; raises `SchemaRefused` if two get the same name."""
-    fitted = {name: fit(name, bytes_max=bytes_max) for name in names}
-    taken: dict[str, str] = {}
-    for name, short in fitted.items():
-        folded = short if is_case_sensitive else short.casefold()
-        if folded in taken:
-            raise SchemaRefused(
-                "two columns have the same name in the target",
-                table=str(table),
-                columns=(taken[folded], name),
-                hint="rename one of them with `transform: rename`",
-            )
-        if folded.startswith(OWN) or "\0" in name or not name:
-            raise SchemaRefused(
-                "a column's name cannot be used in the target",
-                table=str(table),
-                column=name,
-                hint="rename it with `transform: rename`",
-            )
-        taken[folded] = name
-    return fitted
 
 
 US = pa.timestamp("us")
@@ -356,8 +331,15 @@ class SqlTables:
     ) -> SchemaAlteration:
         policy = dict(self.context.schema_changes)
         renames = column_ids.find_renames(schema, layout.names) if may_rename(policy) else {}
-        there, renames = self._reflect(connection, layout, schema, settings, renames)
-        statements = [*statements, *self._renaming(schema, layout, renames)]
+        gone = {self._fold(name) for name in column_ids.find_gone(schema)}
+        there, renames, replaced = self._reflect(
+            connection, layout, schema, settings, renames, gone
+        )
+        statements = [
+            *statements,
+            *(self._drop_column(layout, name) for name in replaced),
+            *self._renaming(schema, layout, renames),
+        ]
         is_history = layout.mode != "mirror"
         if policy.get("drop_column", "evolve") == "evolve" and (is_history or not may_drop):
             policy["drop_column"] = "lenient"  # existing rows stay readable
@@ -384,8 +366,7 @@ class SqlTables:
             elif step.action is EvolutionAction.KEEP:
                 absent[step.column] = types[step.column]
             elif step.action is EvolutionAction.DROP:
-                drop = f"ALTER TABLE {qualify(self.dialect, layout.table)} DROP COLUMN "
-                drops.append(drop + self.dialect.quote(step.column))
+                drops.append(self._drop_column(layout, step.column))
                 absent[step.column] = types[step.column]
             else:
                 statements = statements + self._alter(
@@ -399,6 +380,10 @@ class SqlTables:
         return SchemaAlteration(
             layout, statements, drops, fills=fills, column_ids=column_ids.with_schema(schema, names)
         )
+
+    def _drop_column(self, layout: SqlTableLayout, name: str) -> str:
+        table = qualify(self.dialect, layout.table)
+        return f"ALTER TABLE {table} DROP COLUMN {self.dialect.quote(name)}"
 
     def _renaming(
         self, schema: TableSchema, layout: SqlTableLayout, renames: Mapping[str, str]
@@ -494,9 +479,11 @@ class SqlTables:
         schema: TableSchema,
         settings: SqlTableSettings,
         renames: Mapping[str, str],
-    ) -> tuple[list[Column], dict[str, str]]:
-        """Reads the table's columns under the source's names, without ours, and the renames to
-        make.
+        gone: Collection[str],
+    ) -> tuple[list[Column], dict[str, str], list[str]]:
+        """Reads the table's columns under the source's names, without ours; the renames to make;
+        and columns whose names others get. `gone` are folded names of columns that the source has
+        no more.
 
         Raises if the table was made for another purpose.
         """
@@ -524,32 +511,45 @@ class SqlTables:
                 comes=layout.key,
                 hint=REBUILD,
             )
-        renames = self._without_made(schema, renames, {each["name"] for each in found})
+        present = [each["name"] for each in found]
+        renames = self._without_made(renames, present)
+        replaced = self._find_replaced(schema, renames, present, gone)
         sources = {self._fold(short): name for name, short in layout.names.items()}
         sources |= {self._fold(old): sources[self._fold(new)] for old, new in renames.items()}
         columns = []
         for each in found:
-            if each["name"] in own:
+            if each["name"] in own or each["name"] in replaced:
                 continue
             name = sources.get(self._fold(each["name"]), each["name"])
             columns.append(Column(name, self._stored_type_of(name, each, schema, layout, settings)))
             if not each["nullable"] and each["name"] not in key:
                 columns[-1] = replace(columns[-1], is_nullable=False)
-        return columns, renames
+        return columns, renames, replaced
 
-    def _without_made(
-        self, schema: TableSchema, renames: Mapping[str, str], there: Collection[str]
-    ) -> dict[str, str]:
+    def _without_made(self, renames: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
         """Returns the renames not yet made; some may have been made before without the rows."""
-        present, olds = {*map(self._fold, there)}, {*map(self._fold, renames)}
-        found = {old: new for old, new in renames.items() if self._fold(old) in present}
-        for old, new in found.items():
-            if self._fold(new) in present - olds:
+        present = {*map(self._fold, there)}
+        return {old: new for old, new in renames.items() if self._fold(old) in present}
+
+    def _find_replaced(
+        self,
+        schema: TableSchema,
+        renames: Mapping[str, str],
+        there: Sequence[str],
+        gone: Collection[str],
+    ) -> list[str]:
+        """Returns columns of the target that the source has no more, and whose names others get:
+        readers of the log do not have their values either."""
+        olds = {*map(self._fold, renames)}
+        news = {self._fold(new): old for old, new in renames.items()}
+        found = [name for name in there if self._fold(name) in news.keys() - olds]
+        for name in found:
+            if self._fold(name) not in gone:
                 raise RebuildNeeded(
-                    "a column has the former name of another one that the target still has",
+                    "a column has the name of another one that the target still has",
                     table=str(schema.table),
-                    stored=old,
-                    comes=new,
+                    stored=news[self._fold(name)],
+                    comes=name,
                     hint=REBUILD,
                 )
         return found

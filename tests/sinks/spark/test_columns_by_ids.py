@@ -107,6 +107,39 @@ async def test_forms_that_come_in_one_slice(tmp_path: Path) -> None:
     assert found[3] == (None, None, "three")
 
 
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("mode", SETTINGS)
+async def test_a_column_gets_the_name_of_one_that_is_gone(
+    tmp_path: Path, mode: str, format: str
+) -> None:
+    """A history still has that one."""
+    bench, topic = bench_of(tmp_path, format, **SETTINGS[mode]), ScriptedTopic()
+    topic.append(form(text("a", 2), text("b", 3)), ("c", {"id": 1, "a": "one", "b": "gone"}))
+    await put(bench, topic)
+    topic.append(form(text("a", 2)), ("c", {"id": 2, "a": "two"}))
+    await put(bench, topic)
+    topic.append(form(text("b", 2)), ("c", {"id": 3, "b": "three"}))
+    await put(bench, topic)
+
+    rows = await bench.rows("public.orders")
+    assert {(row["id"], row["b"]) for row in rows} == {(1, "one"), (2, "two"), (3, "three")}
+    assert all("a" not in row for row in rows)
+
+
+async def test_a_column_gets_the_name_of_one_that_is_gone_in_one_slice(tmp_path: Path) -> None:
+    bench, topic = bench_of(tmp_path, mode="append"), ScriptedTopic()
+    topic.append(form(text("a", 2), text("b", 3)), ("c", {"id": 1, "a": "one", "b": "gone"}))
+    await put(bench, topic)
+    topic.append(form(text("a", 2), text("d", 4, "old")), ("c", {"id": 2, "a": "two"}))
+    topic.append(form(text("b", 2), text("d", 4)), ("c", {"id": 3, "b": "three"}))
+    topic.append(form(text("d", 2)), ("c", {"id": 4, "d": "four"}))
+    await put(bench, topic)
+
+    rows = await bench.rows("public.orders")
+    found = {row["id"]: row["d"] for row in rows}
+    assert (found[1], found[4]) == ("one", "four")
+
+
 async def test_a_column_that_divides_the_table_needs_a_new_one(tmp_path: Path) -> None:
     bench, topic = bench_of(tmp_path, partition_by=["a"]), ScriptedTopic()
     topic.append(form(text("a", 2)), ("c", {"id": 1, "a": "one"}))

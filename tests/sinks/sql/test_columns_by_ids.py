@@ -115,6 +115,35 @@ async def test_names_that_change_places(bench: SqlBench) -> None:
     await sink.close()
 
 
+@pytest.mark.parametrize("is_at_once", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_column_gets_the_name_of_one_that_is_gone(
+    bench: SqlBench, mode: str, is_at_once: bool
+) -> None:
+    """A history still has that one."""
+    topic, sink = ScriptedTopic(), bench.sink(tables={"*.*": {"mode": mode}})
+    await sink.committed_offsets([topic.name])
+    topic.append(form(text("a", 2), text("b", 3)), ("c", {"id": 1, "a": "one", "b": "gone"}))
+    await sink.apply(topic.slice())
+    if not is_at_once:
+        topic.append(form(text("a", 2)), ("c", {"id": 2, "a": "two"}))
+        await sink.apply(topic.slice())
+    topic.append(form(text("b", 2)), ("c", {"id": 3, "b": "three"}))
+    part = topic.slice()
+    with pytest.raises(OSError):
+        await sink.apply(failing(part, OSError("the line broke")))
+    await sink.close()
+    sink = bench.sink(tables={"*.*": {"mode": mode}})
+    await sink.committed_offsets([topic.name])
+    await sink.apply(part)
+    await sink.close()
+
+    rows = await bench.rows("public.orders")
+    found = {(row["id"], row["b"]) for row in rows}
+    assert found == {(1, "one"), (3, "three")} | (set() if is_at_once else {(2, "two")})
+    assert all("a" not in row for row in rows)
+
+
 async def test_a_policy_that_forbids_columns_to_come_or_go_forbids_renames(
     bench: SqlBench,
 ) -> None:

@@ -40,6 +40,16 @@ def forget_keys(
             keys.learn(each.oid, UNKNOWN_KEY)
 
 
+def find_rekeyed(positions: Positions, tables: Iterable[CapturedTable]) -> list[CapturedTable]:
+    """Returns tables whose topic has another key: a re-read brings their rows into another
+    topic."""
+    return [
+        each
+        for each in tables
+        if table_definition.part_of(each.table) in positions and has_other_key(positions, each)
+    ]
+
+
 def has_other_key(positions: Positions, table: CapturedTable) -> bool:
     """Returns whether the key may have other columns, names or types than the topic's."""
     said = positions.get(table_definition.part_of(table.table))

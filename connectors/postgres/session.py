@@ -40,6 +40,7 @@ from headwater.connectors.postgres.publication.monitor import NEW_TABLES, Captur
 from headwater.connectors.postgres.publication.published_tables import Publication
 from headwater.connectors.postgres.publication.uncapturable_tables import finding_of
 from headwater.connectors.postgres.returned_tables import (
+    find_rekeyed,
     forget_keys,
     parts_of_returned,
 )
@@ -147,15 +148,19 @@ class ReplicationSession:
                 created = await self._slot_after_a_look(line, connection, standing, reader, watch)
                 looked = await self._as_they_are_now(connection, tables)
                 tables, start = looked.tables, created.consistent_lsn
+                rekeyed = find_rekeyed(self._resume_from, tables)
                 keys = KeyHistory.restore({}, tables)
+                forget_keys(self._resume_from, rekeyed, keys)
                 told = {
                     coverage.PART: entries,
                     **keys.news(),
                     **await watch.forms.parts_at_start({}, connection, self._context),
+                    **parts_of_returned(self._resume_from, rekeyed, since=start),
                 }
                 positions = dict(told)
+                read_now = [each for each in tables if each not in rekeyed]
                 first = Heartbeat(self._settings, self._context, slot=self._slot).beside(
-                    self._first(created, standing, tables, reader, told, connection)
+                    self._first(created, standing, read_now, reader, told, connection)
                 )
                 async with aclosing(first) as batches:
                     async for batch in batches:
@@ -394,7 +399,9 @@ class ReplicationSession:
             return back, []
         if not may_begin_again(self._settings):
             raise coverage.not_sent(missed, self._publication)
-        return back, [each for each in tables if each.table in missed]
+        emptied = [each for each in tables if each.table in missed]
+        rekeyed = find_rekeyed(self._resume_from, emptied)
+        return [*back, *rekeyed], [each for each in emptied if each not in rekeyed]
 
     def _restore_keys(
         self, tables: Sequence[CapturedTable], back: Sequence[CapturedTable]

@@ -19,10 +19,10 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.preview import doctor_checks
 from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
 from headwater.pipelines.reports import TaskRun
+from headwater.pipelines.running.first_checks import checked_first
 from scripts.embedded_postgres import POLL_S
 from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
@@ -91,6 +91,45 @@ async def test_missed_changes_are_never_passed_over(
     assert len(before["orders"]) == 30 and len(before["emptied"]) == 1
     assert rows_of(tmp_path) == {
         table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id") for table in before
+    }
+
+
+OTHER_KEYS = {
+    "altered": ["ALTER TABLE orders DROP CONSTRAINT orders_pkey, ADD PRIMARY KEY (id, note)"],
+    "made anew": [
+        "DROP TABLE orders",
+        "CREATE TABLE orders (id int, note text, PRIMARY KEY (note, id))",
+    ],
+}
+
+
+@pytest.mark.parametrize("accident", [[DROP], ["DROP PUBLICATION headwater_shop"], []])
+@pytest.mark.parametrize("name", OTHER_KEYS)
+async def test_rows_under_another_key_do_not_enter_the_topic_of_the_lost_position(
+    guest: Guest, tmp_path: Path, name: str, accident: list[str]
+) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "CREATE TABLE emptied (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT g, 'seen' FROM generate_series(1, 30) g",
+        "INSERT INTO emptied VALUES (1, 'seen')",
+    )
+    guest.publish()
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(url=guest.url, mismatch="resnapshot"))
+    await run_once(file)
+    guest.until_nobody_streams()
+
+    guest.execute(*accident, *OTHER_KEYS[name], "INSERT INTO orders VALUES (1, 'a'), (1, 'b')")
+    if "PUBLICATION" in "".join(accident):
+        guest.publish()
+    await run_once(file)
+    guest.execute("INSERT INTO orders VALUES (2, 'after')", "DELETE FROM orders WHERE note = 'a'")
+    await run_once(file)
+
+    assert rows_of(tmp_path) == {
+        table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id, note")
+        for table in ("orders", "emptied")
     }
 
 
@@ -207,7 +246,7 @@ async def run_once(file: Path) -> None:
     log = await EmbeddedLog.open(settings)
     try:
         for task in ("source", "sql"):
-            await run_task(
+            await checked_first()(
                 TaskRun(
                     loaded,
                     task,
@@ -225,6 +264,6 @@ async def run_once(file: Path) -> None:
 def rows_of(directory: Path) -> dict[str, list[tuple[int, str]]]:
     with closing(sqlite3.connect(directory / "shop.db")) as target:
         return {
-            table: target.execute(f"SELECT id, note FROM {table} ORDER BY id").fetchall()
+            table: target.execute(f"SELECT id, note FROM {table} ORDER BY id, note").fetchall()
             for table in ("orders", "emptied")
         }

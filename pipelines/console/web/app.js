@@ -1,34 +1,50 @@
 // The frame of every page, and the choice of one by the address.
 import { render } from "./vendor/preact.mjs";
-import { useEffect } from "./vendor/hooks.mjs";
+import { useEffect, useState } from "./vendor/hooks.mjs";
 import "./vendor/signals.mjs";
 import { openSession, refused } from "./api.js";
 import { follow, link, status } from "./live.js";
-import { Cluster } from "./pages/cluster.js";
-import { Group, Groups, Topics } from "./pages/log.js";
-import { Letter, Letters, LettersOf } from "./pages/letters.js";
 import { Overview } from "./pages/overview.js";
-import { Pipeline } from "./pages/pipeline.js";
-import { Audit, Runs, Verification } from "./pages/runs.js";
-import { Table } from "./pages/table.js";
-import { Topic } from "./pages/topic.js";
 import { A, Command, Icon, address, html } from "./ui.js";
+
+// Loaded when they are first opened, so that the first page is soon there.
+const MODULES = {
+  cluster: () => import("./pages/cluster.js"),
+  letters: () => import("./pages/letters.js"),
+  log: () => import("./pages/log.js"),
+  pipeline: () => import("./pages/pipeline.js"),
+  runs: () => import("./pages/runs.js"),
+  table: () => import("./pages/table.js"),
+  topic: () => import("./pages/topic.js"),
+};
+const loaded = {};
+
+function Later({ module, name, ...given }) {
+  const [found, setFound] = useState(loaded[module]);
+  useEffect(() => {
+    if (!found) MODULES[module]().then((page) => setFound((loaded[module] = page)), () => setFound({}));
+  }, []);
+  if (!found) return html`<p class="quiet">Reading the page…</p>`;
+  return found[name] ? html`<${found[name]} ...${given} />` : html`<section class="empty"><h1>The page cannot be read</h1><p>The console does not answer. Open the link that it printed.</p></section>`;
+}
+
+const later = (module, name, key = "", given = {}) => html`<${Later} key=${`${module} ${name} ${key}`} module=${module} name=${name} ...${given} />`;
 
 const PAGES = [
   [/^\/$/, () => html`<${Overview} />`, () => "Headwater"],
-  [/^\/pipelines\/([^/]+)$/, (pipeline) => html`<${Pipeline} key=${pipeline} pipeline=${pipeline} />`, (pipeline) => pipeline],
-  [/^\/pipelines\/([^/]+)\/tables\/([^/]+)$/, (pipeline, table) => html`<${Table} key=${`${pipeline}/${table}`} pipeline=${pipeline} table=${table} />`, (_, table) => table],
-  [/^\/log$/, () => html`<${Topics} />`, () => "Log"],
-  [/^\/log\/topics\/([^/]+)$/, (topic) => html`<${Topic} key=${topic} topic=${topic} />`, (topic) => topic],
-  [/^\/log\/groups$/, () => html`<${Groups} />`, () => "Consumer groups"],
-  [/^\/log\/groups\/([^/]+)$/, (group) => html`<${Group} key=${group} group=${group} />`, (group) => group],
-  [/^\/letters$/, () => html`<${Letters} />`, () => "Dead letters"],
-  [/^\/letters\/([^/]+)$/, (pipeline) => html`<${LettersOf} key=${location.search} pipeline=${pipeline} />`, () => "Dead letters"],
-  [/^\/letters\/([^/]+)\/(\d+)$/, (pipeline, number) => html`<${Letter} key=${number} pipeline=${pipeline} number=${number} />`, (_, number) => `Dead letter #${number}`],
-  [/^\/verification$/, () => html`<${Verification} />`, () => "Verification"],
-  [/^\/verification\/runs$/, () => html`<${Runs} />`, () => "Runs"],
-  [/^\/cluster$/, () => html`<${Cluster} />`, () => "Cluster"],
-  [/^\/audit$/, () => html`<${Audit} />`, () => "Who did what"],
+  [/^\/pipelines\/([^/]+)$/, (pipeline) => later("pipeline", "Pipeline", pipeline, { pipeline }), (pipeline) => pipeline],
+  [/^\/pipelines\/([^/]+)\/tables\/([^/]+)$/, (pipeline, table) => later("table", "Table", `${pipeline}/${table}`, { pipeline, table }), (_, table) => table],
+  [/^\/log$/, () => later("log", "Topics"), () => "Log"],
+  [/^\/log\/topics\/([^/]+)$/, (topic) => later("topic", "Topic", topic, { topic }), (topic) => topic],
+  [/^\/log\/groups$/, () => later("log", "Groups"), () => "Consumer groups"],
+  [/^\/log\/groups\/([^/]+)$/, (group) => later("log", "Group", group, { group }), (group) => group],
+  [/^\/letters$/, () => later("letters", "Letters"), () => "Dead letters"],
+  [/^\/letters\/([^/]+)$/, (pipeline) => later("letters", "LettersOf", `${pipeline}${location.search}`, { pipeline }), () => "Dead letters"],
+  [/^\/letters\/([^/]+)\/(\d+)$/, (pipeline, number) => later("letters", "Letter", number, { pipeline, number }), (_, number) => `Dead letter #${number}`],
+  [/^\/verification$/, () => later("runs", "Verification"), () => "Verification"],
+  [/^\/verification\/runs$/, () => later("runs", "Runs"), () => "Runs"],
+  [/^\/cluster$/, () => later("cluster", "Cluster"), () => "Cluster"],
+  [/^\/audit$/, () => later("runs", "Audit"), () => "Who did what"],
 ];
 const RAIL = [
   ["/", "Pipelines", "M3 6c3-4 5-4 7 0s4 4 7 0M3 13c3-4 5-4 7 0s4 4 7 0", (path) => path === "/" || path.startsWith("/pipelines")],

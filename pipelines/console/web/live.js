@@ -42,7 +42,11 @@ function hear([kind, now]) {
   const isNew = now.is_running && now.at_ms !== status.value?.at_ms;
   if (isNew) {
     const next = { ...past.value };
-    const add = (name, of) => { next[name] = [...(next[name] ?? []), [now.at_ms, of.rows_per_s, of.lag_ms]].slice(-SAMPLES_MAX); };
+    const add = (name, of) => {
+      const samples = (next[name] ??= []);
+      samples.push([now.at_ms, of.rows_per_s, of.lag_ms]);
+      if (samples.length > SAMPLES_MAX) samples.shift();
+    };
     for (const [pipeline, each] of Object.entries(now.pipelines)) {
       for (const [task, of] of Object.entries(each.tasks)) add(`${pipeline}/${task}`, of);
       for (const [table, of] of Object.entries(each.tables)) add(`${pipeline}//${table}`, of);

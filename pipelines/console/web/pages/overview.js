@@ -89,9 +89,12 @@ function Find() {
     ${found.length ? html`<ul class="found">${found.map((each) => html`<li key=${each.join("/")}><${A} to=${to(each)}>${each[1]} <span class="dim">${each[0]}</span><//></li>`)}</ul>` : null}</div>`;
 }
 
+const SHOWN_MAX = 50;
+
 export function Pipeline({ name, of }) {
+  const [shown, setShown] = useState(SHOWN_MAX);
   const tables = Object.entries(of.tables).sort((a, b) => rank(a[1].state) - rank(b[1].state) || b[1].rows_per_s - a[1].rows_per_s);
-  const isPaused = of.state === "paused";
+  const isPaused = of.state === "paused", others = Object.entries(countBy(tables.slice(shown).map(([, each]) => each.state)));
   return html`<section class="card" aria-label=${`Pipeline ${name}`}>
     <header><h2><${A} to=${`/pipelines${place(name)}`}>${name}<//></h2><${Pill} state=${of.state} /><span class="dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</span>
       <div class="acts"><${Act} path=${[name, isPaused ? "resume" : "pause"]} isStrong=${isPaused}>${isPaused ? "Resume" : "Pause"}<//></div></header>
@@ -99,7 +102,14 @@ export function Pipeline({ name, of }) {
     ${Object.entries(of.tasks).flatMap(([task, each]) => Object.values(each.remarks ?? {}).map((remark) => html`<p class="remark" key=${task + remark.problem}><b>${task}</b> ${remark.problem}. <span class="dim">${remark.hint}</span></p>`))}
     <div class="scroll" tabindex="0" role="region" aria-label=${`Tables of ${name}`}><table class="list even">
     <thead><tr><th scope="col">Table</th><th scope="col">State</th><th scope="col" class="num">Behind</th><th scope="col" class="num">Rows/s</th><th scope="col"><span class="hidden">The last two minutes</span></th><th scope="col">Verified</th><th scope="col" class="num">Dead letters</th></tr></thead>
-    <tbody>${tables.map(([table, each]) => html`<${Line} key=${table} pipeline=${name} table=${table} of=${each} />`)}</tbody></table></div></section>`;
+    <tbody>${tables.slice(0, shown).map(([table, each]) => html`<${Line} key=${table} pipeline=${name} table=${table} of=${each} />`)}</tbody></table></div>
+    ${others.length ? html`<p class="more">${plural(tables.length - shown, "more table")}: ${others.map(([state, found]) => `${count(found)} ${state}`).join(", ")}. <button class="button" onClick=${() => setShown(Infinity)}>Show all</button></p>` : null}</section>`;
+}
+
+function countBy(states) {
+  const found = {};
+  for (const each of states) found[each] = (found[each] ?? 0) + 1;
+  return found;
 }
 
 const Line = ({ pipeline, table, of }) => html`<tr>

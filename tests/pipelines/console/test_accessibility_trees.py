@@ -1,4 +1,4 @@
-"""What each page says to a reader of the screen, as text in git: recorded answers, and their tree.
+"""A page says to a reader of the screen what its tree in git says, by recorded answers.
 
 HEADWATER_GOLDEN=write records the answers of a real console, and writes the trees; the diff is then
 the review.

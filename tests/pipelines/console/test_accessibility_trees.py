@@ -1,8 +1,4 @@
-"""A page says to a reader of the screen what its tree in git says, by recorded answers.
-
-HEADWATER_GOLDEN=write records the answers of a real console, and writes the trees; the diff is then
-the review.
-"""
+"""A page says to a reader of the screen what its tree in git says, by recorded answers."""
 
 import json
 import os
@@ -25,6 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 TREES = Path(__file__).parent / "trees"
 ANSWERS = TREES / "answers.json"
 IS_WRITING = os.environ.get("HEADWATER_GOLDEN") == "write"
+"""Whether answers are recorded anew and trees are written; the diff is then the review."""
 API = "/api/v1"
 PAGES = {
     "overview": "/",

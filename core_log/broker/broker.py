@@ -14,7 +14,7 @@ from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.forwarder import create_elsewhere
 from headwater.core_log.broker.group_commit import GroupCommit
 from headwater.core_log.broker.in_sync_proposals import InSyncProposals
-from headwater.core_log.broker.metadata_quorum import MetadataQuorum
+from headwater.core_log.broker.metadata_quorum import MetadataQuorum, VoteLost
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.peers import Address, Peers, dial_peer
 from headwater.core_log.broker.quorum_log import MetadataStateLog
@@ -42,7 +42,9 @@ from headwater.core_log.replication.metadata import (
     Topic,
 )
 from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG, MetadataLog
-from headwater.core_log.replication.snapshots import MetadataSnapshots
+from headwater.core_log.replication.quorum import ElectionState
+from headwater.core_log.replication.quorum_state import write_quorum_state
+from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.replication.voters import ReplicaKey
 from headwater.core_log.storage.partition_log import PartitionLog
@@ -96,10 +98,8 @@ class Broker:
         metadata_log = store.open_partition(
             METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
         )
-        self._snapshots = MetadataSnapshots(store.files, metadata_log.directory)
-        self.metadata = MetadataLog(
-            self._enter_metadata(metadata_log), self._snapshots, self._apply
-        )
+        self.snapshots = MetadataSnapshots(store.files, metadata_log.directory)
+        self.metadata = MetadataLog(self._enter_metadata(metadata_log), self.snapshots, self._apply)
         self._committed = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
         self.controller = Controller(
@@ -294,20 +294,44 @@ class Broker:
         await self.coordination.finish_transactions()
 
     def _enter_metadata(self, log: PartitionLog) -> MetadataStateLog:
-        quorum = self.quorum = MetadataQuorum(
+        try:
+            quorum = self._new_quorum(log)
+        except VoteLost as error:
+            self.store.renew_directory_id()
+            logger.warning("%s; this node votes and is in sync again as a new one", error)
+            write_quorum_state(self.store.files, log.directory, ElectionState())
+            quorum = self._new_quorum(log)
+        self.quorum = quorum
+        quorum.on_role = self._on_role
+        quorum.install_snapshot = self._install_snapshot
+        quorum.on_commit = lambda: None if quorum.is_alone else self._committed.set()
+        partition = self.replicas.add(Partition(METADATA_ID, log, quorum, self.committer))
+        quorum.attach(partition)
+        return MetadataStateLog(partition, quorum, self.clock)
+
+    async def _install_snapshot(self, data: bytes) -> None:
+        """The snapshot is whole on disk before our log is dropped: a start finds one of the two."""
+        snapshot = decode_snapshot(data)
+
+        def install() -> None:
+            self.snapshots.put(snapshot, data)
+            self.quorum.on_snapshot(snapshot)
+
+        await self.metadata.take_snapshot(snapshot, install)
+
+    def _new_quorum(self, log: PartitionLog) -> MetadataQuorum:
+        snapshot = self.snapshots.newest_head()
+        if snapshot is not None and snapshot.voters and snapshot.end_offset > log.end_offset:
+            log.start_over(snapshot.end_offset)  # a crash came between it and the log
+        return MetadataQuorum(
             log,
             self.store.files,
             ReplicaKey(self.node_id, decode_uuid(self.store.directory_id)),
             clock=self.clock,
             random=self._random,
-            snapshot=self._snapshots.newest_head(),
+            snapshot=snapshot,
             is_founder=not self.store.has_joined,
         )
-        quorum.on_role = self._on_role
-        quorum.on_commit = lambda: None if quorum.is_alone else self._committed.set()
-        partition = self.replicas.add(Partition(METADATA_ID, log, quorum, self.committer))
-        quorum.attach(partition)
-        return MetadataStateLog(partition, quorum, self.clock)
 
     def _after_round(self, partitions: Sequence[Partition]) -> None:
         online = [each for each in partitions if not each.is_offline]
@@ -390,12 +414,17 @@ class Broker:
         if self._follower is not None:
             self._follower.cancel()
 
+    async def leave(self) -> None:
+        """Hands over what this broker leads, while it still answers the others."""
+        await self.member.leave()
+        await self.quorum.hand_over()
+
     async def close(self) -> None:
         """Syncs and closes everything, and marks the stop as clean if nothing is left to do."""
         is_settled = True
-        await self.member.leave()
-        await self.quorum.stop()
+        await self.leave()
         self._end_membership()
+        self.quorum.abandon()
         await self.metadata.finish_applying()
         await self.proposals.close()
         await self.replicas.close()

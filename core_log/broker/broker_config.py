@@ -39,12 +39,15 @@ SETTING_NAMES: tuple[tuple[str, ConfigType, str], ...] = (
 
 FIXED: Mapping[str, tuple[ConfigType, str]] = {
     "delete.topic.enable": (BOOLEAN, "true"),
-    "default.replication.factor": (INT, "1"),
-    "offsets.topic.replication.factor": (INT, "1"),
     "transaction.state.log.min.isr": (INT, "1"),
-    "transaction.state.log.replication.factor": (INT, "1"),
 }
 """Constant settings that tools ask for."""
+
+REPLICATION_FACTORS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,10 @@ class BrokerConfigEntry:
 
 
 def broker_entries(
-    settings: BrokerSettings, configs: TopicConfigs, *, address: str
+    settings: BrokerSettings, configs: TopicConfigs, *, address: str, replication_factor: int
 ) -> list[BrokerConfigEntry]:
-    """Returns all settings by name: configured values and defaults; `address` is the listener's."""
+    """Returns all settings by name: configured values and defaults; `address` is the listener's,
+    and `replication_factor` that of a topic that is created without one."""
     entries = [_own(settings, *each) for each in SETTING_NAMES]
     entries += [
         BrokerConfigEntry(
@@ -80,6 +84,16 @@ def broker_entries(
     entries += [
         BrokerConfigEntry(name, kind, value, ConfigSource.DEFAULT_CONFIG, "Always so here.")
         for name, (kind, value) in FIXED.items()
+    ]
+    entries += [
+        BrokerConfigEntry(
+            name,
+            INT,
+            str(replication_factor),
+            ConfigSource.DEFAULT_CONFIG,
+            "As many as there are live brokers, up to three.",
+        )
+        for name in REPLICATION_FACTORS
     ]
     for key in TOPIC_KEYS:
         is_set = key.name in configs.defaults

@@ -146,6 +146,9 @@ class ClusterMember:
         while True:
             try:
                 await self._beat_once()
+            except ConfigError as error:
+                logger.error("this broker is no member any more: %s", error)
+                return
             except (ConnectionLost, HeadwaterError) as error:
                 logger.debug("the heartbeat is not answered: %s", error)
             is_fenced = not self._broker.image.is_alive(self._broker.node_id)
@@ -163,7 +166,8 @@ class ClusterMember:
         )
         if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
             known = broker.image.brokers.get(broker.node_id)
-            if known is not None and known.broker_epoch > broker.broker_epoch:
+            is_ours = known is not None and known.incarnation_id == self._incarnation_id
+            if known is not None and is_ours and known.broker_epoch > broker.broker_epoch:
                 broker.broker_epoch = known.broker_epoch  # the answer to it was lost
             else:
                 logger.warning("this broker was fenced; it registers again")
@@ -171,7 +175,7 @@ class ClusterMember:
 
     async def leave(self) -> None:
         """Hands over what this broker leads before it stops, if others can take it."""
-        if self._beats is None:
+        if self._beats is None or self._beats.done():
             return
         self._beats.cancel()
         broker = self._broker

@@ -195,6 +195,7 @@ class RunningBroker:
         """Answers all received requests, syncs everything and marks the stop as clean."""
         await self.housekeeping.stop()
         self.broker.store.remove_endpoint()
+        await self.broker.leave()
         self.broker.end_waits()
         await self.server.drain(DRAIN_S_MAX)
         await self.broker.close()

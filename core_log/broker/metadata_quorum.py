@@ -3,13 +3,14 @@ connections to the others."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.broker.peers import Address, Peers
 from headwater.core_log.broker.quorum_log import (
+    NO_EPOCH,
     LogView,
     encode_leader_change,
     encode_voters,
@@ -23,6 +24,7 @@ from headwater.core_log.broker.quorum_messages import (
     end_epoch_request,
     fetch_request,
     read_vote_response,
+    snapshot_request,
     vote_request,
 )
 from headwater.core_log.foundation.clock import Clock
@@ -36,7 +38,7 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.messages.fetch import FetchResponse, PartitionData
+from headwater.core_log.protocol.messages.fetch import FetchResponse, PartitionData, SnapshotId
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.replication.ballots import NOBODY
 from headwater.core_log.replication.divergence import EpochEnd
@@ -53,7 +55,7 @@ from headwater.core_log.replication.quorum import (
     VoteMessage,
 )
 from headwater.core_log.replication.quorum_state import read_quorum_state, write_quorum_state
-from headwater.core_log.replication.snapshots import SnapshotHead
+from headwater.core_log.replication.snapshots import MetadataSnapshot, SnapshotHead
 from headwater.core_log.replication.voters import ReplicaKey, Voter, VoterHistory
 from headwater.core_log.storage.files import Files, refusal_of
 from headwater.core_log.storage.partition_log import PartitionLog
@@ -62,9 +64,18 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.partition import Partition
 
 logger = logging.getLogger(__name__)
+SENDING, HAND_OVER_S_MAX = "send", 1.0
 REFUSED_WAIT_S_MAX = 0.2
 """Longest time by chance before standing when the leader's process is gone: both of the others
 learn it at the same moment, and would divide the votes."""
+
+
+async def no_snapshot(data: bytes) -> None:
+    raise AssertionError("a quorum that takes snapshots has somewhere to put them")
+
+
+class VoteLost(HeadwaterError):
+    """This directory does not know any more which votes it has given."""
 
 
 class MetadataQuorum:
@@ -103,12 +114,16 @@ class MetadataQuorum:
         self.on_role: Callable[[], None] = lambda: None
         """Called when this node begins to lead, or has lost the lead."""
         self.on_commit: Callable[[], None] = lambda: None
+        self.install_snapshot: Callable[[bytes], Awaitable[None]] = no_snapshot
+        """Puts a snapshot in the place of the log and the image; it calls `on_snapshot`."""
+        self._view = LogView(log, NO_EPOCH if snapshot is None else snapshot.epoch)
         timeouts = Timeouts()
+        voters = self._read_voters(is_founder=is_founder)
         self.quorum = Quorum(
             replica,
-            LogView(log),
-            stored=self._read_state(),
-            voters=self._read_voters(is_founder=is_founder),
+            self._view,
+            stored=self._read_state(voters),
+            voters=voters,
             timeouts=timeouts,
             jitter_ms=lambda: random.randrange(timeouts.election_ms),
             now_ms=clock.monotonic_ms(),
@@ -117,13 +132,19 @@ class MetadataQuorum:
             self._do(self.quorum.on_tick(clock.monotonic_ms()))
             assert self.quorum.is_leader, "an only voter elects itself"
 
-    def _read_state(self) -> ElectionState:
-        """An only voter has promised nothing to others that the epochs of its log do not tell."""
+    def _read_state(self, voters: VoterHistory) -> ElectionState:
+        """An only voter has promised nothing to others that the epochs of its log do not tell. One
+        of several may have given its vote: without the file it could give it twice."""
+        damage, state = "quorum-state is missing", None
         try:
-            return read_quorum_state(self._files, self._log.directory) or ElectionState()
+            state = read_quorum_state(self._files, self._log.directory)
         except DecodeError as error:
-            logger.warning("%s; it is made anew from the epochs of the log", error)
-            return ElectionState()
+            damage = str(error)
+            logger.warning("%s", error)
+        has_promised = voters.latest_offset >= 0 and voters.latest != {self.replica}
+        if state is None and has_promised:
+            raise VoteLost(damage, directory=str(self._log.directory))
+        return state or ElectionState()
 
     def _read_voters(self, *, is_founder: bool) -> VoterHistory:
         history = VoterHistory(frozenset({self.replica}) if is_founder else frozenset())
@@ -163,15 +184,14 @@ class MetadataQuorum:
         self._run(self._follow())
         self._schedule()
 
-    async def stop(self) -> None:
-        """Takes no further part. A leader with successors resigns first."""
+    async def hand_over(self) -> None:
+        """Resigns as the leader, if there are others to lead."""
         if self._peers is not None and self.is_leader and not self.is_alone:
             with suppress(StorageFailed):
                 self._do(self.quorum.resign(self._clock.monotonic_ms()))
-            sending = [each for each in self._tasks if each.get_name() == "send"]
+            sending = [each for each in self._tasks if each.get_name() == SENDING]
             if sending:
-                await asyncio.wait(sending, timeout=1.0)
-        self.abandon()
+                await asyncio.wait(sending, timeout=HAND_OVER_S_MAX)
 
     def abandon(self) -> None:
         """Ends all work at once."""
@@ -384,7 +404,7 @@ class MetadataQuorum:
         """Sends it once at a time: the quorum repeats what is not answered."""
         if self._peers is not None and message not in self._sending:
             self._sending.add(message)
-            self._run(self._exchange(message, self._peers), "send")
+            self._run(self._exchange(message, self._peers), SENDING)
 
     async def _exchange(self, message: Message, peers: Peers) -> None:
         try:
@@ -409,6 +429,7 @@ class MetadataQuorum:
 
     async def _follow(self) -> None:
         """Fetches from the leader as long as somebody else leads."""
+        problem = ""
         while True:
             asked = None if self._is_failed else self.quorum.next_fetch()
             if asked is None:
@@ -419,9 +440,20 @@ class MetadataQuorum:
             except ConnectionRefused as error:
                 logger.debug("quorum: the leader is gone: %s", error)
                 await self._leave(asked)
-            except (ConnectionLost, HeadwaterError) as error:
+            except (ConnectionLost, LogUnavailable) as error:
                 logger.debug("quorum: the fetch failed: %s", error)
-                await asyncio.sleep(self._random.uniform(0.05, 0.15))
+                await self._pause()
+            except HeadwaterError as error:
+                if str(error) != problem:
+                    logger.error("the cluster's metadata cannot be followed: %s", error)
+                problem = str(error)
+                await self._pause()
+            except Exception:
+                logger.exception("following the cluster's metadata failed unexpectedly")
+                await asyncio.sleep(1.0)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._random.uniform(0.05, 0.15))
 
     async def _fetch(self, asked: QuorumFetch) -> None:
         assert self._peers is not None, "a stopped quorum fetches nothing"
@@ -478,7 +510,7 @@ class MetadataQuorum:
                 quorum.on_fetched(QuorumAnswer(NOBODY, epoch, leader, is_from_leader=False), now_ms)
             )
             if asked.leader == NOBODY and leader == NOBODY:
-                await asyncio.sleep(self._random.uniform(0.05, 0.15))
+                await self._pause()
             return
         is_from_leader = said.error_code == ErrorCode.NONE
         diverging = said.diverging_epoch
@@ -493,8 +525,39 @@ class MetadataQuorum:
         self.do(quorum.on_fetched(answer, now_ms))
         if not is_from_leader:
             await asyncio.sleep(0.01)
+        elif epoch == quorum.epoch and said.snapshot_id.end_offset >= 0:
+            await self._take_snapshot(asked, said.snapshot_id)
         elif epoch == quorum.epoch and not has_diverged:
             self._take_records(said)
+
+    async def _take_snapshot(self, asked: QuorumFetch, wanted: SnapshotId) -> None:
+        """Reads the snapshot that has taken the place of records which we do not have, whole; a
+        change of leader or epoch meanwhile abandons it."""
+        assert self._peers is not None, "a stopped quorum fetches nothing"
+        data = bytearray()
+        while True:
+            request = snapshot_request(
+                asked.epoch, wanted.end_offset, wanted.epoch, len(data), self._sender
+            )
+            answer = await self._peers.poll(asked.leader, request)
+            if answer.error_code or answer.topics[0].partitions[0].error_code:
+                raise LogUnavailable("the leader has another snapshot by now")
+            part = answer.topics[0].partitions[0]
+            data += part.unaligned_records
+            if (self.quorum.leader, self.quorum.epoch) != (asked.leader, asked.epoch):
+                raise LogUnavailable("the quorum has another leader by now")
+            if len(data) >= part.size or not len(part.unaligned_records):
+                break
+        await self.install_snapshot(bytes(data))
+
+    def on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        """Called when a snapshot is on disk: our log begins and ends with it from now on."""
+        self._log.start_over(snapshot.end_offset)
+        self._view.start_epoch = snapshot.epoch
+        self.snapshot = SnapshotHead(snapshot.end_offset, snapshot.epoch, snapshot.voters)
+        self._note_places(snapshot.voters)
+        keys = frozenset(each.key for each in snapshot.voters)
+        self.do(self.quorum.on_snapshot(snapshot.end_offset, keys))
 
     def _take_records(self, said: PartitionData) -> None:
         records, end_offset = said.records or memoryview(b""), self._log.end_offset

@@ -113,11 +113,11 @@ def _leader_code(broker: "Broker", epoch: int) -> ErrorCode:
 
 
 def _needs_snapshot(broker: "Broker", asked: FetchPartition) -> bool:
-    snapshot, start_offset = broker.quorum.snapshot, broker.quorum.start_offset
-    if snapshot is None or start_offset == 0:
+    snapshot = broker.quorum.snapshot
+    if snapshot is None or broker.quorum.start_offset == 0:
         return False
     return needs_snapshot(
-        EpochEnd(snapshot.epoch, start_offset),
+        EpochEnd(snapshot.epoch, snapshot.end_offset),
         last_fetched_epoch=asked.last_fetched_epoch,
         fetch_offset=asked.fetch_offset,
     )

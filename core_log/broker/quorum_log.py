@@ -1,7 +1,7 @@
 """The log of the metadata partition, as its quorum and the metadata's image see it."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import NotController
@@ -23,6 +23,7 @@ from headwater.core_log.records.record_codec import (
     encode_batch,
     iterate_batches,
 )
+from headwater.core_log.replication.snapshots import MetadataSnapshot, SnapshotHead
 from headwater.core_log.replication.voters import ReplicaKey, Voter
 from headwater.core_log.storage.files import Bytes
 from headwater.core_log.storage.partition_log import PartitionLog
@@ -32,12 +33,16 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.partition import Partition
 
 LISTENER = "PLAINTEXT"
+NO_EPOCH = -1
 
 
-class LogView(NamedTuple):
-    """The metadata log as the quorum sees it."""
+class LogView:
+    """The metadata log as the quorum sees it; a snapshot may have taken the place of its
+    beginning."""
 
-    log: PartitionLog
+    def __init__(self, log: PartitionLog, start_epoch: int = NO_EPOCH) -> None:
+        """`start_epoch` is that of the last record in the snapshot."""
+        self.log, self.start_epoch = log, start_epoch
 
     @property
     def start_offset(self) -> int:
@@ -53,10 +58,16 @@ class LogView(NamedTuple):
 
     @property
     def last_epoch(self) -> int:
+        if self.log.end_offset == self.log.start_offset:
+            return self.start_epoch
         return self.log.epochs.epoch_at(self.log.end_offset - 1)
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        return self.log.epochs.end_offset_for(epoch)
+        if self.log.end_offset > self.log.start_offset or self.start_epoch == NO_EPOCH:
+            return self.log.epochs.end_offset_for(epoch)
+        if epoch > self.start_epoch:
+            return NO_EPOCH, NO_EPOCH
+        return epoch, self.log.start_offset
 
 
 class MetadataStateLog:
@@ -102,8 +113,10 @@ class MetadataStateLog:
     def voters_at(self, end_offset: int) -> tuple[Voter, ...]:
         return self._quorum.voters_at(end_offset)
 
-    def forget_before(self, offset: int) -> None:
-        self._partition.log.delete_records_before(offset)
+    def shorten(self, snapshot: MetadataSnapshot) -> None:
+        head = SnapshotHead(snapshot.end_offset, snapshot.epoch, snapshot.voters)
+        self._quorum.snapshot = head
+        self._partition.log.delete_records_before(snapshot.end_offset)
 
 
 def encode_leader_change(leader: int, voters: Sequence[ReplicaKey], *, now_ms: int) -> bytearray:

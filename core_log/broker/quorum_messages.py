@@ -28,6 +28,12 @@ from headwater.core_log.protocol.messages.fetch import (
     FetchTopic,
     ReplicaState,
 )
+from headwater.core_log.protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    SnapshotPartition,
+    SnapshotTopic,
+    WantedSnapshot,
+)
 from headwater.core_log.protocol.messages.vote import (
     VotedPartition,
     VotedTopic,
@@ -48,6 +54,7 @@ from headwater.core_log.replication.voters import ReplicaKey
 LISTENER = "PLAINTEXT"
 FETCH_WAIT_MS = 500
 FETCH_BYTES_MAX = 8 << 20
+SNAPSHOT_BYTES_MAX = 1 << 20
 
 
 class Sender(NamedTuple):
@@ -176,6 +183,23 @@ def fetch_request(
         max_wait_ms=FETCH_WAIT_MS,
         max_bytes=FETCH_BYTES_MAX,
         topics=(FetchTopic(topic_id=METADATA_ID, partitions=(partition,)),),
+    )
+
+
+def snapshot_request(
+    epoch: int, end_offset: int, snapshot_epoch: int, position: int, sender: Sender
+) -> FetchSnapshotRequest:
+    partition = SnapshotPartition(
+        current_leader_epoch=epoch,
+        snapshot_id=WantedSnapshot(end_offset=end_offset, epoch=snapshot_epoch),
+        position=position,
+        replica_directory_id=sender.replica.directory_id,
+    )
+    return FetchSnapshotRequest(
+        cluster_id=sender.cluster_id,
+        replica_id=sender.replica.node_id,
+        max_bytes=SNAPSHOT_BYTES_MAX,
+        topics=(SnapshotTopic(name=METADATA_TOPIC, partitions=(partition,)),),
     )
 
 

@@ -78,12 +78,23 @@ class Controller:
         *,
         default_partitions: int = 1,
         internal_partitions: int = 16,
-        default_replication_factor: int = 1,
+        replication_factor_max: int = 3,
         new_id: Callable[[], UUID],
     ) -> None:
         self._image, self._configs, self._new_id = image, configs, new_id
-        self._default = Counts(default_partitions, default_replication_factor)
+        self._default_partitions = default_partitions
+        self._replication_factor_max = replication_factor_max
         self._internal_partitions = internal_partitions
+
+    @property
+    def default_replication_factor(self) -> int:
+        """The replicas of a topic that is created without a number: three, or as many as there are
+        live brokers."""
+        return min(self._replication_factor_max, max(len(self._image.alive), 1))
+
+    @property
+    def _default(self) -> Counts:
+        return Counts(self._default_partitions, self.default_replication_factor)
 
     def topic_on_demand(self, name: str) -> NewTopic:
         """Returns the topic to create when a client uses an unknown one."""

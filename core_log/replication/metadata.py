@@ -130,6 +130,30 @@ class MetadataImage:
         self.end_offset = end_offset
         return self._changes
 
+    def replace(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
+        """Takes the state of a snapshot in place of everything; returns how it differs."""
+        before = dict(self.topics_by_id)
+        self.topics, self.topics_by_id, self.brokers, self.features = {}, {}, {}, {}
+        self.next_producer_id = 0
+        self.apply(records, end_offset)
+        changes = MetadataChanges()
+        for topic_id, topic in before.items():
+            if topic_id not in self.topics_by_id:
+                changes.topics_removed[topic_id] = topic
+        for topic_id, topic in self.topics_by_id.items():
+            known = before.get(topic_id)
+            if known is None:
+                changes.topics_created[topic_id] = topic
+            elif known.config != topic.config:
+                changes.configs_changed[topic_id] = topic
+            for index, record in topic.partitions.items():
+                earlier = None if known is None else known.partitions.get(index)
+                if earlier is None:
+                    changes.partitions_added[topic_id, index] = record
+                elif earlier != record:
+                    changes.partitions_changed[topic_id, index] = record
+        return changes
+
     def records(self) -> Iterable[MetadataRecord]:
         """Yields the fewest records that build this image from nothing: a snapshot."""
         for feature, level in sorted(self.features.items()):

@@ -48,8 +48,9 @@ class MetadataPartition(Protocol):
         """Returns the voters of the log below an offset; none if it has no record of them."""
         ...
 
-    def forget_before(self, offset: int) -> None:
-        """Allows the log to start at `offset` and older segments to be deleted."""
+    def shorten(self, snapshot: MetadataSnapshot) -> None:
+        """Allows the log to begin where a written snapshot ends, and older segments to be
+        deleted."""
         ...
 
 
@@ -126,6 +127,20 @@ class MetadataLog:
         async with self._applied:
             await self._applied.wait_for(lambda: self.image.end_offset >= end_offset)
 
+    async def take_snapshot(self, snapshot: MetadataSnapshot, install: Callable[[], None]) -> None:
+        """Goes on from a snapshot of the leader, whose log begins later than ours ends. `install`
+        puts it in the place of our log."""
+        async with self._application:
+            await self.finish_applying()
+            if snapshot.end_offset <= self.image.end_offset:
+                return
+            install()
+            self._epoch, self._snapshot_offset = snapshot.epoch, snapshot.end_offset
+            changes = self.image.replace(snapshot.records, snapshot.end_offset)
+            await self._tell(changes)
+        async with self._applied:
+            self._applied.notify_all()
+
     async def go_on_with(self, log: MetadataPartition) -> None:
         """Called when the log was opened again after a disk failure: appended records that are in
         it and are committed are decided, and all others are not."""
@@ -171,7 +186,9 @@ class MetadataLog:
                 return
 
     async def _apply(self, records: list[MetadataRecord], end_offset: int) -> None:
-        changes = self.image.apply(records, end_offset)
+        await self._tell(self.image.apply(records, end_offset))
+
+    async def _tell(self, changes: MetadataChanges) -> None:
         if self._is_heard:
             self._applying = asyncio.ensure_future(self._listener(changes))
             await self.finish_applying()
@@ -200,7 +217,7 @@ class MetadataLog:
             )
             await asyncio.to_thread(self._snapshots.write, snapshot, now_ms=now_ms)
             self._snapshot_offset = snapshot.end_offset
-            self._log.forget_before(snapshot.end_offset)
+            self._log.shorten(snapshot)
         return True
 
 

@@ -42,7 +42,11 @@ class MetadataSnapshot:
 
     @property
     def name(self) -> str:
-        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+        return name_of(self.end_offset, self.epoch)
+
+
+def name_of(end_offset: int, epoch: int) -> str:
+    return f"{end_offset:020d}-{epoch:010d}.checkpoint"
 
 
 class SnapshotHead(NamedTuple):
@@ -82,11 +86,19 @@ class MetadataSnapshots:
 
     def write(self, snapshot: MetadataSnapshot, *, now_ms: int) -> None:
         """Writes a snapshot, on disk on return, and removes the older ones."""
-        data = encode_snapshot(snapshot, now_ms=now_ms)
+        self.put(snapshot, encode_snapshot(snapshot, now_ms=now_ms))
+
+    def put(self, snapshot: MetadataSnapshot, data: bytes) -> None:
+        """Writes a snapshot as its leader has it, on disk on return, and removes the older ones."""
         self._files.replace(self._directory / snapshot.name, data)
         for name in self._names():
             if name < snapshot.name:
                 self._files.remove(self._directory / name)
+
+    def read(self, end_offset: int, epoch: int) -> bytes | None:
+        """Returns the bytes of a snapshot; None if a newer one has taken its place."""
+        path = self._directory / name_of(end_offset, epoch)
+        return self._files.read(path) if self._files.exists(path) else None
 
     def _names(self) -> list[str]:
         return sorted(each for each in self._files.names(self._directory) if _NAME.fullmatch(each))

@@ -102,6 +102,14 @@ class Store:
         identity = _identify(files, data / META, node_id, random, cluster_id)
         return cls(data, files, clock, random, lock=lock, identity=identity)
 
+    def renew_directory_id(self) -> None:
+        """Gives the directory a new id, on disk on return: it has lost what it promised to others
+        under the former one."""
+        path = self.data / META
+        self.directory_id = encode_uuid(_new_uuid(self._random))
+        identity = {**read_properties(self.files, path), "directory.id": self.directory_id}
+        write_properties(self.files, path, identity)
+
     @property
     def partitions(self) -> Mapping[TopicPartition, PartitionLog]:
         """The open partitions."""

@@ -80,7 +80,12 @@ def describe(
         if not name:
             return []  # dynamic defaults of all brokers; there can be none
         own = broker.image.brokers[broker.node_id]
-        settings = broker_entries(broker.settings, broker.configs, address=f"{own.host}:{own.port}")
+        settings = broker_entries(
+            broker.settings,
+            broker.configs,
+            address=f"{own.host}:{own.port}",
+            replication_factor=broker.controller.default_replication_factor,
+        )
         return [broker_line(each, request) for each in choose_entries(settings, wanted)]
     return unknown_resource(resource.resource_type)
 

@@ -26,8 +26,14 @@ from headwater.core_log.protocol.messages.describe_quorum import (
 )
 from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headwater.core_log.protocol.messages.vote import VoteRequest
+from headwater.core_log.replication import metadata_log
+from headwater.core_log.replication.decisions import TopicReference
 from headwater.core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
+from tests.builders import DATA
 from tests.core_log.broker.cluster_in_memory import Cluster
+
+METADATA_DIRECTORY = DATA / "log" / "__cluster_metadata-0"
 
 
 @pytest.fixture
@@ -237,6 +243,87 @@ async def test_a_wiped_voter_is_replaced_by_its_new_directory(cluster: Cluster) 
         return sorted(now) == [1, 2, 3] and now[3] != before[3]
 
     await cluster.until(is_replaced)
+
+
+async def test_a_voter_that_lost_its_vote_votes_again_as_another_one(cluster: Cluster) -> None:
+    first = (await three(cluster))[0]
+    before = cluster.brokers[3].store.directory_id
+    cluster.kill(3)
+    await cluster.until(lambda: first.image.alive == [1, 2])
+    cluster.files[3].remove(METADATA_DIRECTORY / "quorum-state")
+
+    third = await cluster.start(3)
+
+    assert third.store.directory_id != before
+    await cluster.until(lambda: third.quorum.replica in first.quorum.voters)
+    assert vote(first) == [1, 2, 3]
+
+
+async def grow(cluster: Cluster, broker: Broker) -> None:
+    """Makes the log so long that a snapshot takes the place of its beginning."""
+    for _ in range(12):
+        await broker.allocate_producer_ids()
+    assert await broker.metadata.snapshot_if_grown(now_ms=1)
+    assert broker.quorum.start_offset > 0
+
+
+async def test_a_broker_joins_a_log_that_begins_with_a_snapshot(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_log, "SNAPSHOT_AFTER_RECORDS", 10)
+    first = await cluster.start(1)
+    await create(cluster, 1, "before")
+    await cluster.start(2)
+    await grow(cluster, first)
+
+    third = await cluster.start(3)
+
+    assert third.image.topic("before") is not None and third.quorum.start_offset > 0
+    assert third.image.alive == first.image.alive == [1, 2, 3]
+    await cluster.until(lambda: vote(third) == [1, 2, 3])
+    cluster.kill(1)
+    assert await create(cluster, 3, "after") == ErrorCode.NONE
+
+
+async def test_a_member_that_missed_the_records_of_a_snapshot_takes_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_log, "SNAPSHOT_AFTER_RECORDS", 10)
+    first = (await three(cluster))[0]
+    await create(cluster, 1, "gone")
+    await cluster.until(lambda: cluster.brokers[3].image.topic("gone") is not None)
+    cluster.kill(3)
+    await first.metadata.change(lambda: first.controller.delete_topics([TopicReference("gone")]))
+    await create(cluster, 1, "new")
+    await grow(cluster, first)
+
+    third = await cluster.start(3)
+
+    assert list(third.image.topics) == ["new"]
+    cluster.kill(3)
+    third = await cluster.start(3)
+    assert list(third.image.topics) == ["new"]
+
+
+async def test_a_crash_between_a_snapshot_and_its_log_leaves_the_snapshot(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_log, "SNAPSHOT_AFTER_RECORDS", 10)
+    first = (await three(cluster))[0]
+    await create(cluster, 1, "t")
+    cluster.kill(3)
+    await grow(cluster, first)
+    head = first.snapshots.newest_head()
+    assert head is not None
+    data = first.snapshots.read(head.end_offset, head.epoch)
+    assert data is not None
+    snapshots = MetadataSnapshots(cluster.files[3], METADATA_DIRECTORY)
+    snapshots.put(decode_snapshot(data), data)
+
+    third = await cluster.start(3)
+
+    assert third.image.topic("t") is not None
+    assert third.quorum.start_offset == head.end_offset
 
 
 async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:

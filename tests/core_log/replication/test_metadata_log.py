@@ -80,9 +80,9 @@ class ScriptedLog:
         self.failure = StorageFailed("disk is full")
         self._moved.set()
 
-    def forget_before(self, offset: int) -> None:
+    def shorten(self, snapshot: MetadataSnapshot) -> None:
         """Whole batches go, as whole segments do."""
-        self.start_offset = offset
+        self.start_offset = offset = snapshot.end_offset
         self.batches = [
             batch for batch in self.batches if BatchHeader.read(batch).next_offset > offset
         ] or self.batches[-1:]

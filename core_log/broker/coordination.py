@@ -7,6 +7,7 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.leadership_proofs import LeadershipProofs
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.transaction_markers import TransactionMarkers
 from headwater.core_log.broker.transaction_partitions import ReachedPartitions
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 class PartitionStateLog:
     """Appends the broker's own records, uncompressed and without sequences, and reads them back."""
 
-    def __init__(self, partition: Partition, clock: Clock) -> None:
-        self.partition, self._clock = partition, clock
+    def __init__(
+        self, partition: Partition, clock: Clock, proofs: LeadershipProofs | None = None
+    ) -> None:
+        self.partition, self._clock, self._proofs = partition, clock, proofs
 
     @property
     def end_offset(self) -> int:
@@ -78,7 +81,8 @@ class PartitionStateLog:
         await self.partition.wait_committed(end_offset)
 
     async def confirm_leadership(self) -> None:
-        """Returns at once: a broker alone is its only leader."""
+        assert self._proofs is not None, "only coordinators ask whether they still lead"
+        await self._proofs.confirm(self.partition)
 
     def read(self) -> Iterator[StoredBatch]:
         """Returns batches as stored; the caller handles markers and aborted batches."""
@@ -153,7 +157,7 @@ class Coordination:
         def open_state_log(index: int) -> PartitionStateLog:
             partition = self._broker.partition(topic, index)
             assert partition is not None, "a coordinator's state is led where it is loaded"
-            return PartitionStateLog(partition, self._broker.clock)
+            return PartitionStateLog(partition, self._broker.clock, self._broker.replicas.proofs)
 
         return open_state_log
 

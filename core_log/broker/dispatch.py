@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.core_log.broker import handlers
+from headwater.core_log.broker.connection import Peer
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -21,6 +22,8 @@ class RequestContext(NamedTuple):
     client_host: str
     listener_host: str
     listener_port: int
+    peer: Peer | None = None
+    """The client's connection, for who has to tell one from another."""
 
 
 Handler = Callable[["Broker", Any, RequestContext], Awaitable[Any]]

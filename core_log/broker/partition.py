@@ -27,6 +27,8 @@ from headwater.core_log.storage.files import FileRange
 from headwater.core_log.storage.partition_log import PartitionLog
 
 DISK_WAIT_S_MAX = 1.0
+PROOF_WAIT_S_MAX = 1.0
+"""How long a proof of leadership is waited for; after it the client is told to ask again."""
 
 Wake = Callable[[], None]
 CommitWaiter = Callable[[ErrorCode], None]
@@ -89,6 +91,8 @@ class Partition:
         self._fetch_waiters: dict[Wake, bool] = {}
         self._follower_waiters: dict[Wake, None] = {}
         self._progress_waiters: list[tuple[Callable[[], bool], asyncio.Event]] = []
+        self._question = 0
+        """The newest question that a proof of leadership is wanted for."""
         self.is_deleted = False
         self.is_recovering = False
         """Markers that a crash may have removed are being written again, because readers may have
@@ -232,6 +236,7 @@ class Partition:
         broker_epoch: int,
         marks: tuple[int, int] = (0, 0),
         may_join: bool = True,
+        proved: int = 0,
         now_ms: int,
     ) -> bool:
         """Handles a replica's request, by which it says that its disk has everything below the
@@ -256,6 +261,7 @@ class Partition:
             broker_epoch=broker_epoch,
             marks=marks,
             may_join=may_join,
+            proved=proved,
         )
         if leader.high_watermark > before:
             self.wake()
@@ -350,6 +356,31 @@ class Partition:
             async with asyncio.timeout(wait_s_max):
                 await self._until(lambda: leader.has_announced(marks))
         return self.leader is leader and leader.has_announced(marks)
+
+    async def wait_proved(self, question: int) -> None:
+        """Returns once followers have proved that this broker leads since that question."""
+        leader = self.leader
+        if isinstance(leader, Leader):
+            self._question = max(self._question, question)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROOF_WAIT_S_MAX):
+                    await self._until(lambda: leader.has_proved(question))
+            if self.leader is not leader or not leader.has_proved(question):
+                self._check(self.refusal)
+                raise LogUnavailable(
+                    "leadership is not proved", topic=self.topic, partition=self.index
+                )
+        self.check_led()
+
+    def check_led(self) -> None:
+        self._check(self.refusal)
+
+    def is_asked(self, follower: int) -> bool:
+        """Whether that follower's next fetch is waited for, and not the one that it has sent."""
+        leader = self.leader
+        if not isinstance(leader, Leader) or follower not in leader.progress:
+            return False
+        return leader.progress[follower].proved < self._question
 
     async def _until(self, met: Callable[[], bool]) -> None:
         """Returns once followers have brought it about, or this broker no longer leads."""

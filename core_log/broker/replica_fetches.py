@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.connection import Reply, ResponsePart
+from headwater.core_log.broker.connection import Peer, Reply, ResponsePart
+from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.broker.partition import (
     FetchedPartition,
     Partition,
@@ -35,17 +36,19 @@ def answer_replica(
     position: int,
     request: FetchFrame,
     correlation_id: int,
-    version: int,
+    context: RequestContext,
 ) -> Reply:
     """Answers who says that it is a replica. It is believed only under the present registration of
     a broker of this cluster."""
+    version, peer = context.api_version, context.peer
+    assert peer is not None, "a follower has a connection"
     if version != VERSION or not broker.is_registered(request.replica_id, request.replica_epoch):
         lines: list[FetchedPartition] = [_refused(broker, part) for part in request.parts]
         chunks = write_fetch_answer(request.parts, lines, correlation_id, version)
         return Reply(chunks)
     declared = decode(ReplicaFetchRequest, frame, version, position)
     asked = [each for topic in declared.topics for each in topic.partitions]
-    return ReplicaFetch(broker, request, asked, correlation_id).start()
+    return ReplicaFetch(broker, request, asked, correlation_id, peer).start()
 
 
 def _refused(broker: "Broker", part: FetchPart) -> FetchedPartition:
@@ -65,10 +68,12 @@ class ReplicaFetch:
         request: FetchFrame,
         asked: Sequence[ReplicaFetchPartition],
         correlation_id: int,
+        peer: Peer,
     ) -> None:
         """`asked` has the same partitions as `request`, with the fields of our own."""
         self._broker, self._request, self._asked = broker, request, asked
-        self._correlation_id = correlation_id
+        self._correlation_id, self._peer = correlation_id, peer
+        self._proved = broker.replicas.proofs.answered_before(peer)
         self._changed: set[int] = set()
         self._parked: list[tuple[Partition, Wake]] = []
         self._reply: Reply | None = None
@@ -79,6 +84,8 @@ class ReplicaFetch:
         news = self._read(range(len(self._asked)))
         if news or self._request.wait_ms_max <= 0 or self._broker.is_stopping:
             return Reply(self._answer(news))
+        if self._is_question_open(range(len(self._asked))):
+            return Reply(self._answer(self._marks()))
         self._reply = Reply(blocks=True)
         wait_s = self._request.wait_ms_max / 1000
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish, {})
@@ -104,6 +111,7 @@ class ReplicaFetch:
                 broker_epoch=request.replica_epoch,
                 marks=(asked.cleaned_to, asked.deletes_dropped_to),
                 may_join=may_join,
+                proved=self._proved,
                 now_ms=now_ms,
             ):
                 broker.proposals.add(partition)
@@ -154,10 +162,20 @@ class ReplicaFetch:
         if self._reply.is_abandoned:
             self._leave()
         elif self._reply.chunks is None:
-            news = self._read(sorted(self._changed))
+            changed = sorted(self._changed)
+            news = self._read(changed)
             self._changed.clear()
-            if news or self._broker.is_stopping:
+            if news or self._broker.is_stopping or self._is_question_open(changed):
                 self._finish(news)
+
+    def _is_question_open(self, indexes: Iterable[int]) -> bool:
+        """Whether an answer, even without news, lets the follower prove that this broker leads."""
+        broker, request = self._broker, self._request
+        if self._proved == broker.replicas.proofs.question:
+            return False
+        parts = [request.parts[index] for index in indexes]
+        led = (broker.find_led(part.topic, part.partition) for part in parts)
+        return any(each is not None and each.is_asked(request.replica_id) for each in led)
 
     def _finish(self, news: dict[int, FetchedPartition]) -> None:
         """Answers with these news; without any, the follower learns the high watermarks."""
@@ -179,6 +197,7 @@ class ReplicaFetch:
         return lines
 
     def _answer(self, news: dict[int, FetchedPartition]) -> Sequence[ResponsePart]:
+        self._broker.replicas.proofs.note_answer(self._peer)
         parts = [self._request.parts[index] for index in news]
         return write_fetch_answer(parts, list(news.values()), self._correlation_id, VERSION)
 

@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from headwater.core_log.broker.leadership_proofs import LeadershipProofs
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_fetcher import ReplicaFetchers
 from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
@@ -44,6 +45,7 @@ class Replicas:
         self._pending: set[tuple[str, int]] = set()
         """Partitions whose turn has not come yet: they are not offline."""
         self.fetchers = ReplicaFetchers(broker)
+        self.proofs = LeadershipProofs()
         self.has_failed = asyncio.Event()
         """Set by a failure, so that the recovery of partitions need not wait for its next turn."""
         self.has_failed.set()

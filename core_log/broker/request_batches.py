@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.links.connection import ConnectionLost
 
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
@@ -25,7 +26,7 @@ class RequestBatches(Generic[Part, Answer]):
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     async def ask(self, node_id: int, part: Part) -> Answer:
-        """Raises a `HeadwaterError` if the broker cannot be asked; nobody knows then whether it has
+        """Raises `LogUnavailable` if the broker does not answer; nobody knows then whether it has
         heard."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         asked = _Asked(part, answer)
@@ -40,10 +41,11 @@ class RequestBatches(Generic[Part, Answer]):
             while batch := self._waiting.pop(node_id, []):
                 try:
                     answers = await self._send(node_id, [each.part for each in batch])
-                except HeadwaterError as error:
+                except (ConnectionLost, HeadwaterError) as error:
+                    unheard = LogUnavailable("a broker does not answer", reason=str(error))
                     for each in batch:
                         if not each.answer.done():
-                            each.answer.set_exception(error)
+                            each.answer.set_exception(unheard)
                     continue
                 for each, answer in zip(batch, answers, strict=True):
                     if not each.answer.done():

@@ -135,6 +135,7 @@ class BrokerServer:
             peer.client_host,
             peer.listener_host,
             peer.listener_port,
+            peer,
         )
         if served.is_forwarded and not self._broker.is_controller:
             return self._forward(bytes(frame), peer.client_host)

@@ -29,6 +29,7 @@ class FollowerProgress:
     caught_up_ms: int = UNKNOWN  # when it last had all of the leader's records
     broker_epoch: int = UNKNOWN
     marks: tuple[int, int] = (0, 0)  # of compaction, as it has stored them
+    proved: int = 0  # the newest question after which it began to fetch, see `has_proved`
 
     def note_fetch(self, offset: int, leader_end: int, now_ms: int) -> None:
         if offset >= leader_end:
@@ -89,6 +90,12 @@ class Leader:
         leader may have committed more than is known here (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
+    def has_proved(self, question: int) -> bool:
+        """Whether all in sync have begun to fetch in this epoch after that question. A new leader
+        would be one of them, so that there was none when it was asked."""
+        is_enough = len(self.in_sync) >= min(self.min_in_sync, len(self.replicas))
+        return is_enough and all(each.proved >= question for each in self._counted)
+
     def on_min_in_sync(self, min_in_sync: int) -> None:
         """Called when the topic's setting has changed."""
         self.min_in_sync = min_in_sync
@@ -116,6 +123,7 @@ class Leader:
         broker_epoch: int = UNKNOWN,
         marks: tuple[int, int] = (0, 0),
         may_join: bool = True,
+        proved: int = 0,
     ) -> InSyncProposal | None:
         """Returns a proposal if this fetch shows that the follower has caught up; a fenced one may
         not join. One from beyond our end shows nothing: its offset is out of range."""
@@ -124,7 +132,7 @@ class Leader:
         progress = self.progress[follower]
         progress.note_fetch(offset, self.end_offset, now_ms)
         progress.start_offset, progress.broker_epoch = start_offset, broker_epoch
-        progress.marks = marks
+        progress.marks, progress.proved = marks, max(progress.proved, proved)
         if follower in self.in_sync:
             self._advance()
             return None

@@ -54,7 +54,7 @@ def handle_fetch(
         )
         return Reply(refusal)
     if request.replica_id >= 0:
-        return answer_replica(broker, frame, position, request, correlation_id, context.api_version)
+        return answer_replica(broker, frame, position, request, correlation_id, context)
     return PendingFetch(broker, request, correlation_id, context.api_version).start()
 
 

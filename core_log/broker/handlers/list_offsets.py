@@ -8,12 +8,15 @@ predecessor has committed answers OFFSET_NOT_AVAILABLE (KIP-207). Deliberately n
 storage, whose offsets are answered as unknown, as Kafka does without it.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import Partition, Reach, bring_to_disk, check_epoch
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.list_offsets import (
     CLEANED_TO,
@@ -55,11 +58,22 @@ async def handle_list_offsets(
         if each.timestamp == LATEST
     ]
     await bring_to_disk(each for each in asked if each is not None and knows_latest(each))
+    unproved = await find_unproved(
+        broker,
+        [
+            TopicPartition(topic.name, each.partition_index)
+            for topic in request.topics
+            for each in topic.partitions
+            if each.timestamp not in KNOWN_AT_ONCE
+            and (led := broker.find_led(topic.name, each.partition_index)) is not None
+            and knows_latest(led)
+        ],
+    )
     topics = [
         ListOffsetsTopicResponse(
             name=topic.name,
             partitions=tuple(
-                answer(broker, topic.name, each, request, context.api_version)
+                answer(broker, topic.name, each, request, context.api_version, unproved)
                 for each in topic.partitions
             ),
         )
@@ -74,6 +88,7 @@ def answer(
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,
     version: int,
+    unproved: Collection[TopicPartition] = (),
 ) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
     partition = broker.find_led(topic, index)
@@ -84,7 +99,8 @@ def answer(
     if wanted.timestamp < 0 and version < SINCE.get(wanted.timestamp, 0):
         code = ErrorCode.UNSUPPORTED_VERSION
     if code is ErrorCode.NONE and wanted.timestamp not in KNOWN_AT_ONCE:
-        code = ErrorCode.NONE if knows_latest(partition) else not_available(version)
+        is_known = knows_latest(partition) and (topic, index) not in unproved
+        code = ErrorCode.NONE if is_known else not_available(version)
     if code is not ErrorCode.NONE:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     try:

@@ -3,10 +3,13 @@
 Consumers send it after a leader change to check whether the records they read are still in the log.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import check_epoch
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -24,22 +27,39 @@ if TYPE_CHECKING:
 async def handle_offset_for_leader_epoch(
     broker: "Broker", request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
+    unproved = await find_unproved(
+        broker,
+        [
+            TopicPartition(topic.topic, each.partition)
+            for topic in request.topics
+            for each in topic.partitions
+        ],
+    )
     topics = [
         OffsetForLeaderTopicResult(
             topic=topic.topic,
-            partitions=tuple(answer(broker, topic.topic, each) for each in topic.partitions),
+            partitions=tuple(
+                answer(broker, topic.topic, each, unproved) for each in topic.partitions
+            ),
         )
         for topic in request.topics
     ]
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def answer(broker: "Broker", topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def answer(
+    broker: "Broker",
+    topic: str,
+    wanted: OffsetForLeaderPartition,
+    unproved: Collection[TopicPartition],
+) -> EpochEndOffset:
     index = wanted.partition
     partition = broker.find_led(topic, index)
     if partition is None:
         return EpochEndOffset(error_code=broker.why_not_led(topic, index), partition=index)
     code = check_epoch(partition, wanted.current_leader_epoch)
+    if code is ErrorCode.NONE and (topic, index) in unproved:
+        code = ErrorCode.OFFSET_NOT_AVAILABLE
     if code is not ErrorCode.NONE:
         return EpochEndOffset(error_code=code, partition=index)
     epoch, end_offset = partition.log.epochs.end_offset_for(wanted.leader_epoch)

@@ -102,6 +102,7 @@ class Node:
         last_epoch: int = -1,
         broker_epoch: int | None = None,
         wait_ms: int = 0,
+        channel: InProcessChannel | None = None,
     ) -> Any:
         """As a consumer, or as that replica."""
         state = ReplicaState()
@@ -122,7 +123,7 @@ class Node:
         request = FetchRequest(
             replica_state=state, max_wait_ms=wait_ms, min_bytes=1, topics=[topic]
         )
-        topics = (await self.ask(request)).responses
+        topics = (await self.ask(request, channel=channel)).responses
         return topics[0].partitions[0] if topics else None
 
     async def close(self) -> None:
@@ -256,12 +257,16 @@ class Links:
         self._nodes, self._cluster = nodes, cluster
         self._cut: set[int] = set()
         self._channels: dict[InProcessChannel, int] = {}
+        self._idle: dict[int, list[InProcessChannel]] = {}
 
     def cut(self, *node_ids: int) -> None:
         """Also loses what is under way."""
         self._cut |= set(node_ids)
         for channel, node_id in list(self._channels.items()):
             if node_id in node_ids:
+                channel.close()
+        for node_id in node_ids:
+            for channel in self._idle.pop(node_id, []):
                 channel.close()
 
     async def ask_controller(self, request: Any, *, wait_ms: int = 0) -> Any:
@@ -275,10 +280,16 @@ class Links:
         if node_id in self._cut:
             raise LogUnavailable("the link is cut")
         node = self._nodes[node_id]
-        channel = InProcessChannel(node.server, (f"node-{node_id}", 9092))
+        idle = self._idle.setdefault(node_id, [])
+        channel = idle.pop() if idle else InProcessChannel(node.server, (f"node-{node_id}", 9092))
         self._channels[channel] = node_id
         try:
-            return await node.ask(request, channel=channel)
+            answer = await node.ask(request, channel=channel)
+        except BaseException:
+            channel.close()
+            raise
         finally:
             del self._channels[channel]
-            channel.close()
+        if not channel.is_closed:
+            idle.append(channel)
+        return answer

@@ -81,7 +81,7 @@ class Cluster(Replicated):
         assert found is not None
         return found
 
-    async def move(self, topic: str, index: int) -> None:
+    async def move(self, topic: str, index: int, *, unheard_by: int = -1) -> None:
         """Its leader drops out; the next replica leads, and the others hear of it."""
         known, record = self.image.topic(topic), self.image.partition(topic, index)
         assert known is not None and record is not None
@@ -89,7 +89,7 @@ class Cluster(Replicated):
         change = change_in_sync(record, rest, rest, self.controller._rules_of(known))
         assert change is not None and change.leader != record.leader
         self.commit(Decision(None, [change]))
-        await self.tell(*self.nodes)
+        await self.tell(*(each for each in self.nodes if each != unheard_by))
 
     async def until(self, met: Callable[[], object]) -> None:
         for _ in range(TRIES_MAX):

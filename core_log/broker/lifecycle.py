@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random, SystemRandom
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.cluster_member import ask_cluster_id, find_cluster_id
@@ -30,6 +31,7 @@ from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.storage.compaction import compact
 from headwater.core_log.storage.files import Files, OsFiles
@@ -249,6 +251,8 @@ class PartitionRecovery:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._pauses: dict[TopicPartition, Pause] = {}
+        self._failed_in = WeakKeyDictionary[Partition, int]()
+        """The leader epochs in which partitions failed that have followers."""
         self._at_work = asyncio.Lock()
 
     @property
@@ -285,7 +289,7 @@ class PartitionRecovery:
         partition = replicas.replica(*at)
         if partition is None:
             replicas.settle(at)
-        elif partition.is_offline:
+        elif partition.is_offline and not self._awaits_epoch(partition):
             await self._reopen(partition)
         partition = replicas.replica(*at)
         if partition is not None and partition.is_recovering:
@@ -293,6 +297,18 @@ class PartitionRecovery:
         if partition is not None and partition.is_served:
             end_offset = partition.log.end_offset
             logger.warning("%s-%d is back, and goes on at offset %d", *at, end_offset)
+
+    def _awaits_epoch(self, failed: Partition) -> bool:
+        """Whether a leader must resign before its log is opened again: followers may have what it
+        loses, and records in their place would have the same epoch."""
+        leader = failed.leader
+        if not isinstance(leader, Leader) or not failed.is_replicated:
+            return False
+        if leader.leader_epoch > self._failed_in.setdefault(failed, leader.leader_epoch):
+            return False
+        leader.resign()
+        self._broker.proposals.add(failed)
+        return True
 
     async def _reopen(self, failed: Partition) -> None:
         store = self._broker.store

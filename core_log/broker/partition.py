@@ -143,7 +143,8 @@ class Partition:
         self.role, self.leader, self.is_recovering = follower, None, False
         self.wake()
         self._end_sync_waits()
-        self.log.truncate_to(self.log.end_offset)  # an epoch without records did not begin
+        if not self.log.is_offline:
+            self.log.truncate_to(self.log.end_offset)  # an epoch without records did not begin
 
     @property
     def last_stable_offset(self) -> int:

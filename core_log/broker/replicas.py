@@ -196,6 +196,7 @@ class Replicas:
             )
         mark = min(broker.store.high_watermark(log), log.durable_offset)
         if record.leader != self._node_id:
+            log.truncate_to(log.end_offset)  # an epoch without records did not begin
             follower = self._new_follower(log, topic, record, mark)
             partition = self.add(Partition(topic.topic_id, log, follower, broker.committer))
             self.fetchers.follow(partition)
@@ -226,9 +227,11 @@ class Replicas:
         if follower is None:
             self._leave_led(partition)
             log, mark = partition.log, partition.high_watermark
-            partition.follow(self._new_follower(log, topic, record, mark))
-            self._tell_resigned(partition)
-            self.fetchers.follow(partition)
+            try:
+                partition.follow(self._new_follower(log, topic, record, mark))
+            finally:  # it follows even if its disk refuses
+                self._tell_resigned(partition)
+                self.fetchers.follow(partition)
         elif record.leader_epoch > follower.leader_epoch:
             follower.on_leader(record.leader, record.leader_epoch)
             self.fetchers.follow(partition)

@@ -397,7 +397,7 @@ class Controller:
         self, broker_id: int, topic_id: UUID, partition: int, wanted: InSyncProposal
     ) -> Decision[RequestRefusal | None]:
         """Applies a leader's proposal; it counts only from the present leader, about the present
-        set."""
+        set. One that leaves itself out resigns: whoever leads next has a new epoch."""
         topic = self._image.topic_by_id(topic_id)
         if topic is None or partition not in topic.partitions:
             return Decision(RequestRefusal(ErrorCode.UNKNOWN_TOPIC_ID))
@@ -406,7 +406,8 @@ class Controller:
         if code is not None:
             return Decision(RequestRefusal(code))
         rules = self._rules_of(topic)
-        change = change_in_sync(now, wanted.in_sync, self._image.alive, rules)
+        resigns = broker_id not in wanted.in_sync
+        change = change_in_sync(now, wanted.in_sync, self._image.alive, rules, is_new_epoch=resigns)
         return Decision(None, [] if change is None else [change])
 
     def _proposal_error(
@@ -417,7 +418,7 @@ class Controller:
             return ErrorCode.NOT_CONTROLLER  # the leader knows more than this controller
         if wanted.leader_epoch < now.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if broker_id != now.leader or now.leader not in wanted.in_sync:
+        if broker_id != now.leader:
             return ErrorCode.INVALID_REQUEST
         if wanted.partition_epoch < now.partition_epoch:
             return ErrorCode.INVALID_UPDATE_VERSION

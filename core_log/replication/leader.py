@@ -153,6 +153,15 @@ class Leader:
             return True  # it has lost committed records, so it must not be elected
         return now_ms - progress.caught_up_ms > self.lag_ms_max
 
+    def resign(self) -> InSyncProposal:
+        """Returns the proposal of a set without us: our disk no longer proves what we wrote in this
+        epoch, and followers may have more of it than we keep. Those who count stay the same, since
+        an earlier proposal may yet be written."""
+        others = self.in_sync - {self.broker_id}
+        epochs = {each: self.progress[each].broker_epoch for each in others}
+        self.pending = InSyncProposal(others, self.leader_epoch, self.partition_epoch, epochs)
+        return self.pending
+
     def on_in_sync(self, in_sync: Iterable[int], partition_epoch: int, *, min_in_sync: int) -> None:
         """Called when the controller has written this set, proposed by us or not. The minimum that
         is in force then comes with it: the set alone could let the mark move once too often."""

@@ -9,6 +9,7 @@ Deliberately not done: checks of records of other topics, conversion between for
 leader hints (version 10).
 """
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,7 @@ class ProduceAttempt:
         self.correlation_id, self.version = correlation_id, version
         self.answers: list[PartAnswer] = []
         self.reply: Reply | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self.waiting_count = 0
         self.opened: dict[int, LogConfig | HeadwaterError] = {}
         """By index: the configuration for which a large batch was checked, or the error."""
@@ -165,6 +167,9 @@ class ProduceAttempt:
         if not waits:
             return self._finish()
         self.reply, self.waiting_count = Reply(), len(waits)
+        if any(partition.is_replicated for partition, _, _ in waits):
+            wait_s = max(request.timeout_ms, 0) / 1000
+            self.timer = asyncio.get_running_loop().call_later(wait_s, self._give_up, waits)
         for partition, end_offset, index in waits:
             partition.when_committed(end_offset, CommittedPart(self, index))
         return self.reply
@@ -243,7 +248,18 @@ class ProduceAttempt:
         self.waiting_count -= 1
         if self.waiting_count == 0:
             assert self.reply is not None, "only a waiting request has a reply to fulfil"
-            self.reply.fulfil((self._finish(),))
+            if self.timer is not None:
+                self.timer.cancel()
+            if self.reply.chunks is None:
+                self.reply.fulfil((self._finish(),))
+
+    def _give_up(self, waits: "list[tuple[Partition, int, int]]") -> None:
+        """Answers that the replicas have not followed in time; the records may yet be committed."""
+        assert self.reply is not None, "only a waiting request can be late"
+        for partition, end_offset, index in waits:
+            if partition.high_watermark < end_offset and not self.answers[index].error_code:
+                self.answers[index] = PartAnswer(ErrorCode.REQUEST_TIMED_OUT)
+        self.reply.fulfil((self._finish(),))
 
     def verification(self) -> Verification | None:
         """Returns the verification; None unless some batch would start its producer's transaction

@@ -87,10 +87,11 @@ class Node:
         _, position = read_response_header(frame, request.api_key, version)
         return decode(response_type(type(request)), frame, version, position)
 
-    async def produce(self, *values: str, acks: int = -1) -> Any:
+    async def produce(self, *values: str, acks: int = -1, timeout_ms: int = 60_000) -> Any:
         part = PartitionProduceData(index=0, records=memoryview(batch(*values)))
         topic = TopicProduceData(name=TOPIC, partition_data=[part])
-        answer = await self.ask(ProduceRequest(acks=acks, topic_data=[topic]), 12)
+        request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+        answer = await self.ask(request, 12)
         return answer.responses[0].partition_responses[0]
 
     async def fetch(

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from random import Random
 
 import pytest
 
+from headwater.core_log.broker.coordination import Coordination
+from headwater.core_log.broker.lifecycle import PartitionRecovery
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -239,3 +242,51 @@ async def test_a_follower_with_a_disk_that_refuses_goes_on_once_it_accepts() -> 
     await until(lambda: third.partition.log.durable_offset == 1)
     await until(lambda: (TOPIC, 0) not in third.broker.replicas._reasons)
     await cluster.close()
+
+
+async def test_a_leader_whose_disk_fails_resigns_and_follows_the_next() -> None:
+    cluster = Replicated()
+    await cluster.create()
+    first, second, third = cluster.nodes.values()
+    await first.produce("kept")
+
+    def fault(operation: str, path: object) -> None:
+        if operation == "sync":
+            raise OSError(5, "Input/output error", str(path))
+
+    first.files.fault = fault
+    producing = asyncio.ensure_future(first.produce("on two disks of three"))
+    await until(lambda: first.partition.is_offline)
+    first.files.heal()
+    first.broker.coordination = Coordination(first.broker, Random())
+    recovery = PartitionRecovery(first.broker)
+    failed = first.partition
+    await recovery.recover(cluster.clock.now_ms())
+    assert first.partition is failed, "it is not opened again in its epoch"
+
+    await until(lambda: cluster.state.leader == 2)
+    cluster.clock.advance(60_000)
+    await until(lambda: first.partition.leader is None)
+    await recovery.recover(cluster.clock.now_ms())
+    await second.produce("of the next epoch", acks=1)
+    await until(lambda: bytes_of(first) == bytes_of(second) == bytes_of(third))
+
+    assert (await producing).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert cluster.state.leader_epoch == 1
+    assert values(first)[0] == b"kept" and values(first)[-1] == b"of the next epoch"
+    await cluster.close()
+
+
+async def test_a_produce_that_followers_do_not_confirm_in_time_is_answered(
+    cluster: Replicated,
+) -> None:
+    leader, _, third = cluster.nodes.values()
+    third.links.cut(1)
+
+    late = await leader.produce("late", timeout_ms=50)
+    third.links.mend()
+    in_time = await leader.produce("in time", timeout_ms=60_000)
+
+    assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert in_time.error_code == ErrorCode.NONE
+    assert values(third) == [b"late", b"in time"]

@@ -184,7 +184,7 @@ def test_the_in_sync_set_is_what_the_leader_proposes() -> None:
         (1, InSyncProposal(frozenset({1}), 1, 2), ErrorCode.NOT_CONTROLLER),
         (1, InSyncProposal(frozenset({1}), 0, 1), ErrorCode.FENCED_LEADER_EPOCH),
         (2, InSyncProposal(frozenset({1, 2}), 1, 1), ErrorCode.INVALID_REQUEST),
-        (1, InSyncProposal(frozenset({2}), 1, 1), ErrorCode.INVALID_REQUEST),
+        (1, InSyncProposal(frozenset({2}), 1, 1), ErrorCode.INELIGIBLE_REPLICA),
         (1, InSyncProposal(frozenset({1, 4}), 1, 1), ErrorCode.INVALID_REQUEST),
         (1, InSyncProposal(frozenset({1}), 1, 0), ErrorCode.INVALID_UPDATE_VERSION),
         (1, InSyncProposal(frozenset({1, 3}), 1, 1), ErrorCode.INELIGIBLE_REPLICA),
@@ -206,6 +206,30 @@ def test_a_proposal_counts_only_from_the_leader_about_what_is(
 
     assert decision.answer == RequestRefusal(code)
     assert not decision.records
+
+
+def test_a_leader_that_leaves_itself_out_is_replaced_in_a_new_epoch() -> None:
+    scene = Scene(brokers=3)
+    topic = scene.create("t", factor=3)
+
+    resigned = InSyncProposal(frozenset({2, 3}), 0, 0)
+    scene.commit(scene.controller.change_in_sync(1, topic.topic_id, 0, resigned))
+
+    after = scene.partition("t")
+    assert (after.leader, after.leader_epoch, after.in_sync) == (2, 1, (2, 3))
+
+
+def test_a_leader_that_resigns_without_another_in_sync_leads_again_in_a_new_epoch() -> None:
+    scene = Scene(brokers=3)
+    topic = scene.create("t", factor=3)
+    alone = InSyncProposal(frozenset({1}), 0, 0)
+    scene.commit(scene.controller.change_in_sync(1, topic.topic_id, 0, alone))
+
+    resigned = InSyncProposal(frozenset(), 0, 1)
+    scene.commit(scene.controller.change_in_sync(1, topic.topic_id, 0, resigned))
+
+    after = scene.partition("t")
+    assert (after.leader, after.leader_epoch, after.in_sync) == (1, 1, (1,))
 
 
 def test_a_late_copy_of_a_refused_proposal_stays_refused() -> None:

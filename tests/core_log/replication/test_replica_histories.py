@@ -1,7 +1,7 @@
 """Whatever order messages, crashes, power cuts and elections come in, nothing committed is lost or
 changed, and once all are back somebody leads and all are in sync."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -44,7 +44,7 @@ class Node:
     def __init__(self, broker_id: int) -> None:
         self.broker_id, self.broker_epoch = broker_id, 0
         self.log: list[Record] = []
-        self.durable, self.is_down = 0, False
+        self.durable, self.is_down, self.has_failed = 0, False, False
         self.role: Leader | Follower | None = None
         self.outbox: list[InSyncProposal] = []
         self.epochs = EpochCache(MemoryFiles(), Path("/log"))
@@ -71,6 +71,7 @@ class Cluster:
     def __init__(self, random: Random, *, min_in_sync: int = 1) -> None:
         ids = map(UUID, (f"{number:032x}" for number in count(1)))
         self.random, self.now_ms = random, 0
+        self.steps: Sequence[Callable[[Cluster, Node], None]] = STEPS
         self.image, self.numbers = MetadataImage(), count()
         self.configs = TopicConfigs({})
         self.controller = Controller(
@@ -87,7 +88,7 @@ class Cluster:
             self.learn(node)
 
     def step(self) -> None:
-        step = self.random.choice(STEPS)
+        step = self.random.choice(self.steps)
         step(self, self.nodes[self.random.choice(BROKERS)])
         self.check()
 
@@ -112,13 +113,13 @@ class Cluster:
 
     def append(self, node: Node) -> None:
         """By whoever takes itself for the leader, rightly or not."""
-        if isinstance(node.role, Leader):
+        if isinstance(node.role, Leader) and not node.has_failed:
             size = self.random.randint(1, 3)
             node.append([(node.role.leader_epoch, next(self.numbers)) for _ in range(size)])
             node.role.on_append(len(node.log))
 
     def sync(self, node: Node) -> None:
-        if node.role is not None:
+        if node.role is not None and not node.has_failed:
             node.durable = len(node.log)
             node.role.on_durable(node.durable)
 
@@ -126,7 +127,7 @@ class Cluster:
         if not isinstance(node.role, Follower) or node.role.leader_id < 0:
             return
         asked, source = node.role.next_fetch(), self.nodes[node.role.leader_id]
-        if asked is None or not isinstance(source.role, Leader):
+        if asked is None or not isinstance(source.role, Leader) or source.has_failed:
             return
         if asked.leader_epoch != source.role.leader_epoch:
             return
@@ -180,9 +181,23 @@ class Cluster:
                 node.role.on_in_sync(state.in_sync, state.partition_epoch, min_in_sync=low)
                 node.role.on_min_in_sync(low)
         elif state.leader == node.broker_id:
+            self.reopen(node)
             self.lead(node, state)
         else:
+            self.reopen(node)
             self.follow(node, state)
+
+    def fail_disk(self, node: Node) -> None:
+        """Of a leader, which goes on only in another epoch."""
+        if isinstance(node.role, Leader):
+            node.has_failed = True
+            node.outbox.append(node.role.resign())
+
+    def reopen(self, node: Node) -> None:
+        """The disk has what it had proved."""
+        if node.has_failed:
+            node.truncate(node.durable)
+            node.role, node.has_failed = None, False
 
     def lead(self, node: Node, state: PartitionRecord) -> None:
         node.epochs.assign(state.leader_epoch, len(node.log))
@@ -225,7 +240,7 @@ class Cluster:
     def crash(self, node: Node) -> None:
         """The power goes: what was not synced is lost."""
         node.truncate(node.durable)
-        node.role, node.outbox, node.is_down = None, [], True
+        node.role, node.outbox, node.is_down, node.has_failed = None, [], True, False
 
     def restart(self, node: Node) -> None:
         """Also of a broker that was only thought dead."""
@@ -300,6 +315,8 @@ class Cluster:
         for _ in range(60):
             leader = self.nodes[self.state.leader if self.state.leader != NO_LEADER else 1]
             self.settle(leader)
+            if leader.has_failed and isinstance(leader.role, Leader):
+                leader.role.resign()  # again, as long as it is not heard
             if isinstance(leader.role, Leader) and leader.role.pending is not None:
                 leader.outbox = [leader.role.pending]  # until its outcome is known
                 self.propose(leader)
@@ -327,9 +344,13 @@ STEPS: tuple[Callable[[Cluster, Node], None], ...] = (
 )
 
 
-def play(seed: int) -> None:
+WITH_FAILING_DISKS = (*STEPS, *[Cluster.fail_disk] * 3)
+
+
+def play(seed: int, steps: Sequence[Callable[[Cluster, Node], None]] = STEPS) -> None:
     random = Random(seed)
     cluster = Cluster(random, min_in_sync=random.randint(1, len(BROKERS)))
+    cluster.steps = steps
     for _ in range(400):
         cluster.step()
     cluster.recover()
@@ -342,17 +363,38 @@ def test_committed_records_stay_through_every_history(seed: int) -> None:
     play(seed)
 
 
+@pytest.mark.property
+@settings(max_examples=100)
+@given(seed=integers(0, 1 << 32))
+def test_committed_records_stay_although_disks_fail_their_leaders(seed: int) -> None:
+    play(seed, WITH_FAILING_DISKS)
+
+
 TRIES_MAX = 400
 """Histories within which a missing rule must be found."""
 
 
-def is_found() -> bool:
+def is_found(steps: Sequence[Callable[[Cluster, Node], None]] = STEPS) -> bool:
     for seed in range(TRIES_MAX):
         try:
-            play(seed)
+            play(seed, steps)
         except (AssertionError, CorruptLog):
             return True
     return False
+
+
+def test_a_failed_leader_that_goes_on_in_its_epoch_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def go_on(self: Cluster, node: Node) -> None:
+        if isinstance(node.role, Leader):
+            node.truncate(node.durable)
+            node.epochs.assign(node.role.leader_epoch, len(node.log))
+            node.role.end_offset = len(node.log)
+
+    monkeypatch.setattr(Cluster, "fail_disk", go_on)
+
+    assert is_found((*STEPS, *[go_on] * 3))
 
 
 def test_a_mark_that_moves_below_the_minimum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

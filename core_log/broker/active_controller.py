@@ -3,6 +3,7 @@ fenced, and it keeps the quorum at its size."""
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -193,6 +194,19 @@ class ActiveController:
                 return BrokerHeartbeatResponse(error_code=refused.code)
         is_fenced = not broker.image.is_alive(broker_id)
         return BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=is_fenced)
+
+    async def change_voters(self, change: Callable[[Voters], Voters]) -> QuorumRefusal | None:
+        """Returns once another set of voters is committed, or the reason why it cannot be
+        proposed now."""
+        driver = self._broker.quorum
+        wanted = change(driver.quorum.voters.latest)
+        now_ms = self._broker.clock.monotonic_ms()
+        effects = driver.quorum.propose_voters(wanted, now_ms)
+        if isinstance(effects, QuorumRefusal):
+            return effects
+        driver.do(effects)
+        await driver.wait_committed(driver.end_offset)
+        return None
 
     def _propose_voters(self, now_ms: int) -> None:
         """Brings the quorum to three voters once there are three brokers, and replaces a voter

@@ -59,10 +59,11 @@ async def create_topics(cluster: Cluster, topics: Sequence[TopicSettings]) -> Se
 
 
 def _creatable(cluster: Cluster, topic: TopicSettings) -> CreatableTopic:
+    factor = topic.replication_factor
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,
-        replication_factor=cluster.settings.replication_factor,
+        replication_factor=cluster.settings.replication_factor if factor < 0 else factor,
         configs=[CreatableTopicConfig(name=k, value=v) for k, v in topic.config.items()],
     )
 

@@ -142,6 +142,8 @@ class TopicSettings(Settings):
     """Topic name: letters, digits, dot, underscore and dash, at most 249 of them."""
     partitions: int = Field(1, ge=1)
     """Number of partitions."""
+    replication_factor: int = Field(-1, ge=-1)
+    """Replicas of each partition; -1 leaves it to the client's settings, and then to the log."""
     keeps_partitions: bool = False
     """Whether an existing topic keeps another number of partitions."""
     config: dict[str, str] = {}

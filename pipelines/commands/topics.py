@@ -65,6 +65,11 @@ async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str
     help="Number of partitions; a topic with keys should keep its first number.",
 )
 @click.option(
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="Replicas of each partition; by default three, or as many as there are live brokers.",
+)
+@click.option(
     "--config",
     "settings",
     metavar="NAME=VALUE",
@@ -78,6 +83,7 @@ def create(
     output: Output,
     topic: str,
     partitions: int,
+    replication_factor: int | None,
     settings: tuple[str, ...],
     address: LogAddress,
 ) -> None:
@@ -86,20 +92,28 @@ def create(
 
     async def work() -> None:
         async with address.open() as log:
-            await log.topics.create(topic_settings(topic, partitions, config))
+            wanted = topic_settings(topic, partitions, config, replication_factor or -1)
+            await log.topics.create(wanted)
 
     run_until_signal(work())
     created = {"topic": topic, "partitions": partitions, "config": config}
     output.result(created, [f"created {topic} with {format_count(partitions, 'partition')}"])
 
 
-def topic_settings(topic: str, partitions: int, config: dict[str, str]) -> "TopicSettings":
+def topic_settings(
+    topic: str, partitions: int, config: dict[str, str], replication_factor: int = -1
+) -> "TopicSettings":
     from pydantic import ValidationError
 
     from headwater.core_log.foundation.settings import TopicSettings
 
     try:
-        return TopicSettings(name=topic, partitions=partitions, config=config)
+        return TopicSettings(
+            name=topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=config,
+        )
     except ValidationError:
         raise ConfigError(
             "the name is not valid for a topic",

@@ -38,6 +38,7 @@ def partition_rows(
         {
             "partition": each.partition,
             "leader": each.leader,
+            "replicas": ",".join(map(str, each.replicas)),
             "in_sync": ",".join(map(str, each.in_sync)),
             "start": bounds[part].start,
             "stable": bounds[part].stable,

@@ -74,6 +74,21 @@ def test_topics_that_pipelines_keep_for_themselves_are_listed_when_asked_for(
     assert deleted.code == exit_codes.OK
 
 
+def test_a_topic_has_as_many_replicas_as_were_asked_for_and_brokers_live(
+    headwater: Headwater, data: Path
+) -> None:
+    ask = ("topics", "create", "replicated", "--data", data, "--replication-factor")
+
+    refused = headwater(*ask, 2)
+    created = headwater(*ask, 1)
+    shown = headwater("topics", "describe", "replicated", "--json", "--data", data)
+
+    assert refused.code != exit_codes.OK
+    assert "larger than the number of live brokers" in refused.remarks
+    assert created.code == exit_codes.OK
+    assert shown.envelope["data"]["partitions"][0]["replicas"] == "1"
+
+
 def test_a_topic_is_created_listed_described_and_deleted(
     headwater: Headwater, data: Path, topic: str
 ) -> None:

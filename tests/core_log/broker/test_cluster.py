@@ -9,6 +9,7 @@ import pytest
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from headwater.core_log.protocol.messages.broker_registration import (
     BrokerListener,
     BrokerRegistrationRequest,
@@ -25,6 +26,7 @@ from headwater.core_log.protocol.messages.describe_quorum import (
     DescribeQuorumTopic,
 )
 from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headwater.core_log.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from headwater.core_log.protocol.messages.vote import VoteRequest
 from headwater.core_log.replication import metadata_log
 from headwater.core_log.replication.decisions import TopicReference
@@ -324,6 +326,32 @@ async def test_a_crash_between_a_snapshot_and_its_log_leaves_the_snapshot(
 
     assert third.image.topic("t") is not None
     assert third.quorum.start_offset == head.end_offset
+
+
+async def test_voters_are_removed_and_added_through_any_broker(cluster: Cluster) -> None:
+    first = (await three(cluster))[0]
+    third = cluster.brokers[3].quorum.replica
+    unknown = AddRaftVoterRequest(cluster_id=None, voter_id=9, voter_directory_id=UUID(int=9))
+    cluster.kill(3)
+    client = await cluster.client_of(2)
+    removal = RemoveRaftVoterRequest(
+        cluster_id=None, voter_id=third.node_id, voter_directory_id=third.directory_id
+    )
+
+    removed = await client.ask(removal)
+    again = await client.ask(removal)
+    added = await client.ask(
+        AddRaftVoterRequest(cluster_id=None, voter_id=1, voter_directory_id=UUID(int=1))
+    )
+    late = await client.ask(unknown)
+
+    assert removed.error_code == ErrorCode.NONE and vote(first) == [1, 2]
+    assert again.error_code == ErrorCode.VOTER_NOT_FOUND
+    assert added.error_code == ErrorCode.DUPLICATE_VOTER
+    assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert await create(cluster, 2, "decided-by-two") == ErrorCode.NONE
+    await cluster.start(3)
+    await cluster.until(lambda: vote(first) == [1, 2, 3])
 
 
 async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:

@@ -214,7 +214,7 @@ class CapturedRelations:
         """Emits later changes of the table under its present key."""
         for oid, table in [*self._tables.items()]:
             if table.table == schema.table:
-                self._keys.learn(oid, schema.key)
+                self._keys.learn_of(oid, schema)
                 del self._tables[oid]
                 self._known.pop(oid, None)
 
@@ -318,16 +318,18 @@ class CapturedRelations:
         if self._awaits_replacement(relation.oid, capture.schema):
             self._known[relation.oid] = (relation, None)
             return None
-        self._keys.learn(relation.oid, capture.schema.key)
+        self._keys.learn_of(relation.oid, capture.schema)
         return capture
 
     def _awaits_replacement(self, oid: int, schema: TableSchema) -> bool:
         """Whether changes are left out because their key differs from that of the table's
         topic: all rows are read after them, into another topic."""
         before = self._keys.of(oid)
-        if before in (None, schema.key) or not (schema.key and self.may_replace):
+        if before is None or not (schema.key and self.may_replace):
             return False
-        if before and self._catalog.chooses_key(schema.table):
+        if self._keys.is_key_of(oid, schema):
+            return False
+        if before and before != schema.key and self._catalog.chooses_key(schema.table):
             return False
         self._read_again(oid, schema.table, TableReread(Cause(OTHER_KEY, (CHANGE_KEY,)), 0))
         return True

@@ -9,6 +9,7 @@ from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.wal.wal_batch import Relation
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableSchema
 
 PART = "keys"
 """Part of the position: tables by number to the key of their last changes."""
@@ -18,6 +19,8 @@ BY_COLUMNS, WHOLE = "di", "f"
 """Replica identities that flag the key's columns, and the one that sends all columns."""
 
 KeyColumns = tuple[str, ...]
+KeyTypes = tuple[str, ...]
+"""The types of a key's columns in the log."""
 
 
 @dataclass(slots=True)
@@ -26,32 +29,54 @@ class KeyHistory:
     newer. A table without a key is stored, too."""
 
     _by_oid: dict[int, KeyColumns] = field(default_factory=dict)
+    _types: dict[int, KeyTypes] = field(default_factory=dict)
+    """Absent for keys that an older version stored."""
     _is_told: bool = True
 
     @classmethod
     def restore(cls, positions: Positions, tables: Collection[CapturedTable]) -> "KeyHistory":
         """Restores the stored keys first: changes that are still to be streamed may be older than
         the catalog."""
-        keys = cls(_parse(positions[PART])) if PART in positions else cls(_is_told=False)
+        keys = cls(*_parse(positions[PART])) if PART in positions else cls(_is_told=False)
         for each in tables:
             if each.oid not in keys._by_oid:
-                keys.learn(each.oid, each.schema.key)
+                keys.learn_of(each.oid, each.schema)
         return keys
 
     def of(self, oid: int) -> KeyColumns | None:
         return self._by_oid.get(oid)
 
-    def learn(self, oid: int, key: KeyColumns) -> None:
-        if self._by_oid.get(oid) != key:
-            self._by_oid[oid], self._is_told = key, False
+    def is_key_of(self, oid: int, schema: TableSchema) -> bool:
+        """Whether earlier changes had the same key, as far as its types are known."""
+        types = types_of(schema)
+        return self.of(oid) == schema.key and self._types.get(oid, types) == types
+
+    def learn(self, oid: int, key: KeyColumns, types: KeyTypes | None = None) -> None:
+        if (self._by_oid.get(oid), self._types.get(oid)) == (key, types):
+            return
+        self._by_oid[oid], self._is_told = key, False
+        self._types.pop(oid, None)
+        if types is not None:
+            self._types[oid] = types
+
+    def learn_of(self, oid: int, schema: TableSchema) -> None:
+        self.learn(oid, schema.key, types_of(schema))
 
     def news(self) -> Positions:
         """Returns the parts for the next position; empty if nothing is new."""
         if self._is_told:
             return {}
         self._is_told = True
-        said = {"version": FORMAT_VERSION, "tables": {str(k): v for k, v in self._by_oid.items()}}
+        said = {
+            "version": FORMAT_VERSION,
+            "tables": {str(oid): key for oid, key in self._by_oid.items()},
+            "types": {str(oid): types for oid, types in self._types.items()},
+        }
         return {PART: orjson.dumps(said).decode()}
+
+
+def types_of(schema: TableSchema) -> KeyTypes:
+    return tuple(str(schema.column(name).type) for name in schema.key)
 
 
 def key_of(
@@ -108,7 +133,7 @@ def _has_all(table: CapturedTable, relation: Relation) -> bool:
     return {each.name for each in relation.columns} <= {each.name for each in table.columns}
 
 
-def _parse(text: str) -> dict[int, KeyColumns]:
+def _parse(text: str) -> tuple[dict[int, KeyColumns], dict[int, KeyTypes]]:
     try:
         said = orjson.loads(text)
         if said["version"] > FORMAT_VERSION:
@@ -117,6 +142,10 @@ def _parse(text: str) -> dict[int, KeyColumns]:
                 hint="upgrade Headwater here",
             )
         tables: Mapping[str, Sequence[str]] = said["tables"]
-        return {int(oid): tuple(str(name) for name in key) for oid, key in tables.items()}
+        types: Mapping[str, Sequence[str]] = said.get("types", {})
+        return (
+            {int(oid): tuple(str(name) for name in key) for oid, key in tables.items()},
+            {int(oid): tuple(str(kind) for kind in kinds) for oid, kinds in types.items()},
+        )
     except (KeyError, ValueError, TypeError, AttributeError):
         raise DecodeError("a part of the position is not one of keys") from None

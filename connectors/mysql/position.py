@@ -1,5 +1,6 @@
-"""The position in the stream: whole groups by GTID, where they lie in files, and the server."""
+"""The position in the stream: whole groups by GTID or by file, and the server."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,8 +9,11 @@ from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import Positions
 
-STREAM, FILE, SERVER = "stream", "file", "server"
-"""Parts of the position: GTIDs, the place of their end in the server's files, and the server."""
+STREAM, FILE, SERVER, CREATED = "stream", "file", "server", "created"
+"""Parts of the position: GTIDs, or the place without; the place of their end in the server's files;
+the server; and without GTIDs the second in which the file was created."""
+NOWHERE = FilePosition("", 0)
+PLACE = re.compile(r"\S+\.\d+:\d+")
 XA_STREAM, XA_FILE = "xa/stream", "xa/file"
 """The same of the oldest prepared XA transaction, from just before it; empty if there is none."""
 
@@ -18,14 +22,19 @@ XA_STREAM, XA_FILE = "xa/stream", "xa/file"
 class BinlogPosition:
     """A position between two groups."""
 
-    gtids: GtidSet | MariadbGtids
+    gtids: GtidSet | MariadbGtids | None
+    """None if only the place counts: the server has, or had, no GTIDs."""
     place: FilePosition
 
     def copy(self) -> "BinlogPosition":
-        return BinlogPosition(self.gtids.copy(), self.place)
+        return BinlogPosition(None if self.gtids is None else self.gtids.copy(), self.place)
+
+    @property
+    def text(self) -> str:
+        return str(self.place if self.gtids is None else self.gtids)
 
     def parts(self) -> dict[str, str]:
-        return {STREAM: str(self.gtids), FILE: str(self.place)}
+        return {STREAM: self.text, FILE: str(self.place)}
 
 
 def stored_position(
@@ -36,6 +45,8 @@ def stored_position(
     if not file:
         return None
     try:
+        if PLACE.fullmatch(stream):
+            return BinlogPosition(None, FilePosition.parse(stream))
         parse = MariadbGtids.parse if is_mariadb else GtidSet.parse
         return BinlogPosition(parse(stream), FilePosition.parse(file))
     except ValueError:
@@ -45,4 +56,4 @@ def stored_position(
 def xa_parts(oldest: BinlogPosition | None) -> Mapping[str, str]:
     if oldest is None:
         return {XA_STREAM: "", XA_FILE: ""}
-    return {XA_STREAM: str(oldest.gtids), XA_FILE: str(oldest.place)}
+    return {XA_STREAM: oldest.text, XA_FILE: str(oldest.place)}

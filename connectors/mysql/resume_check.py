@@ -1,10 +1,16 @@
 """Finds where the stream begins, and says why it cannot go on from the stored position."""
 
-from headwater.connectors.mysql.position import SERVER, BinlogPosition, stored_position
+from headwater.connectors.mysql.position import (
+    NOWHERE,
+    SERVER,
+    BinlogPosition,
+    stored_position,
+)
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
 from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
-from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.server.server_identity import MysqlServer
 from headwater.connectors.mysql.snapshot.chunk_reader import MARIADB_SNAPSHOT, binlog_snapshot
+from headwater.connectors.mysql.snapshot.visible_commits import visible_end
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import Positions
 
@@ -12,7 +18,6 @@ LOST_HINT = (
     "changes have been missed. To read all rows again: write `position_mismatch: resnapshot` into"
     " the source and run again"
 )
-NOWHERE = FilePosition("", 0)
 REQUIRED = {
     "log_bin": ("ON", "log_bin=ON in the server's my.cnf, and a restart"),
     "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
@@ -24,7 +29,7 @@ REQUIRED = {
 
 def unmet_requirements(connection: MysqlConnection, server: MysqlServer) -> list[tuple[str, str]]:
     """Returns what is wrong with the server's settings, each with its cure."""
-    names = ", ".join(f"'{name}'" for name in (*REQUIRED, "gtid_mode"))
+    names = ", ".join(f"'{name}'" for name in REQUIRED)
     with in_our_words("the server's settings cannot be read"):
         said = {
             str(name).lower(): str(value).upper()
@@ -32,20 +37,11 @@ def unmet_requirements(connection: MysqlConnection, server: MysqlServer) -> list
                 f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
             )
         }
-    found = [
+    return [
         (f"{name} of the server is {said[name]}, and has to be {wanted}", cure)
         for name, (wanted, cure) in REQUIRED.items()
         if said.get(name, wanted) != wanted and not (name == "log_bin" and said[name] == "1")
     ]
-    if not server.is_mariadb and said.get("gtid_mode") != "ON":
-        found.append(
-            (
-                f"gtid_mode of the server is {said.get('gtid_mode')}, and has to be ON",
-                "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode OFF_PERMISSIVE,"
-                " ON_PERMISSIVE and ON, one after the other",
-            )
-        )
-    return found
 
 
 def check_requirements(connection: MysqlConnection, server: MysqlServer) -> None:
@@ -58,7 +54,8 @@ def first_position(connection: MysqlConnection, server: MysqlServer) -> BinlogPo
     with in_our_words("the position of the server cannot be read"):
         if not server.is_mariadb:
             gtids = server.executed_gtids(connection)
-            assert gtids is not None, "gtid_mode was checked"
+            if gtids is None:
+                return BinlogPosition(None, visible_end(connection, server))
             return BinlogPosition(gtids, NOWHERE)
         connection.execute(MARIADB_SNAPSHOT)
         place = binlog_snapshot(connection)
@@ -75,6 +72,9 @@ def check_resumable(
     if stored is None:
         return None
     is_other = positions.get(SERVER, server.identity) != server.identity
+    if stored.gtids is None or not server.has_gtids:
+        _check_file(connection, stored, is_other=is_other)
+        return BinlogPosition(None, stored.place)
     if isinstance(stored.gtids, GtidSet):
         _check_set(connection, server, stored.gtids, is_other=is_other)
     else:
@@ -83,6 +83,34 @@ def check_resumable(
     if is_other:
         stored.place = NOWHERE
     return stored
+
+
+def _check_file(connection: MysqlConnection, stored: BinlogPosition, *, is_other: bool) -> None:
+    """A place in files says nothing about another server."""
+    if is_other or not stored.place.file:
+        raise PositionLost(
+            "the position has no GTIDs, and the server is another one"
+            if is_other
+            else "the position has only GTIDs, and the server has none any more",
+            position=stored.text[:200],
+            hint=LOST_HINT,
+        )
+    with in_our_words("the files of the binary log cannot be listed"):
+        sizes = {str(name): int(size) for name, size, *_ in connection.rows("SHOW BINARY LOGS")}
+    if stored.place.file not in sizes:
+        raise PositionLost(
+            "the server has purged the file of its binary log in which our position is",
+            position=str(stored.place),
+            oldest=next(iter(sizes), ""),
+            hint=LOST_HINT,
+        )
+    if stored.place.position > sizes[stored.place.file]:
+        raise PositionLost(
+            "our position is behind the end of its file: the server's binary log was reset",
+            position=str(stored.place),
+            bytes=sizes[stored.place.file],
+            hint=LOST_HINT,
+        )
 
 
 def _check_set(

@@ -16,6 +16,7 @@ from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpSta
 from headwater.connectors.mysql.events.group_reader import OTHER_FORM, BinlogGroupReader
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.position import (
+    CREATED,
     SERVER,
     XA_FILE,
     XA_STREAM,
@@ -160,8 +161,14 @@ class MysqlSession:
             catalog.captures,
             charsets,
             is_mariadb,
+            server.has_gtids,
             skips=position if oldest else None,
+            created=self._created(position),
         )
+
+    def _created(self, position: BinlogPosition) -> int:
+        said = self._resume_from.get(CREATED, "")
+        return int(said) if said.isdecimal() and position.gtids is None else 0
 
     async def _find_tables(
         self,
@@ -193,7 +200,7 @@ class MysqlSession:
                 form = restored_table(name, stored[name], is_mariadb=server.is_mariadb)
                 table = form if table is None else form.with_size_of(table)
             assert table is not None, "a name comes from the catalogue or has a form"
-            table = self.tables[name] = await self.by_rules(table)
+            table = self.tables[name] = self.with_key(await self.by_rules(table), rows)
             self.known_at[name] = end
             if table.problem:
                 if name in stored:
@@ -214,6 +221,13 @@ class MysqlSession:
         if (error := await self._context.refusal(table.schema, is_next=True)) is None:
             return table
         return replace(table, problem=error.statement, hint=error.hint)
+
+    def with_key(self, table: MysqlTable, rows: RowsBesideStream) -> MysqlTable:
+        """Returns the table with a problem if it has lost the key that its topic has."""
+        if not rows.has_lost_key(table):
+            return table
+        hint = f"add a primary key, or name unique columns: keys: {{{table.table}: [...]}}"
+        return replace(table, problem="it has no key any more", hint=hint)
 
     def report_left_out(self) -> None:
         refused = [each for each in self.tables.values() if each.problem]
@@ -303,7 +317,7 @@ class _Follower:
         self._catalog, self._reader, self._rows = catalog, reader, rows
         self._decoder, self._end = decoder, end
         self._is_told_open = False
-        self._told = str(reader.position.gtids)
+        self._told = reader.position.text
 
     @property
     def is_over(self) -> bool:
@@ -347,6 +361,11 @@ class _Follower:
                 place = self._reader.position.place
                 while (batch := await self._rows.ready(place)) is not None:
                     yield replace(batch, positions={**batch.positions})
+                if self._reader.is_at_stop:
+                    async with aclosing(self._rows.whole_table()) as batches:
+                        async for batch in batches:
+                            yield batch
+                    continue
             if self.is_over or burst.done():
                 return
             stirring = asyncio.ensure_future(self._rows.wait_for_rows())
@@ -365,21 +384,31 @@ class _Follower:
                 is_done, changes = await finish(working)
             for each in changes:
                 self._rows.saw(each)
-            *firsts, changes = in_pieces(changes, rows_max=ROWS_MAX)
-            for piece in firsts:
-                self._is_told_open = True
-                yield ChangeBatch(tuple(piece), {})
-            reader, is_boundary = self._reader, not self._reader.is_open
-            if is_boundary and reader.suspects:
-                if changes:
-                    yield ChangeBatch(tuple(changes), {})
-                yield await self._after_look()
-            elif is_boundary:
-                if changes or self._is_told_open or self._session.is_beat_due:
-                    yield self._boundary(changes)
-            elif changes:
-                self._is_told_open = True
-                yield ChangeBatch(tuple(changes), {})
+            async with aclosing(self._emitted(changes)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _emitted(self, changes: Sequence[TableChanges]) -> AsyncGenerator[ChangeBatch, None]:
+        """Yields changes up to where the reader is, and a position if it is between two groups."""
+        *firsts, last = in_pieces(changes, rows_max=ROWS_MAX)
+        for piece in firsts:
+            self._is_told_open = True
+            yield ChangeBatch(tuple(piece), {})
+        reader, is_boundary = self._reader, not self._reader.is_open
+        if is_boundary and reader.suspects:
+            if last:
+                yield ChangeBatch(tuple(last), {})
+            yield await self._after_look()
+        elif is_boundary:
+            if last or self._is_told_open or self._session.is_beat_due:
+                yield self._boundary(last)
+        elif last:
+            self._is_told_open = True
+            yield ChangeBatch(tuple(last), {})
+        if reader.is_at_stop:
+            async with aclosing(self._rows.whole_table()) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def _after_look(self) -> ChangeBatch:
         """The position behind a change of tables is stored together with what follows from it."""
@@ -393,11 +422,11 @@ class _Follower:
     def _boundary(self, changes: Sequence[TableChanges]) -> ChangeBatch:
         self._is_told_open = False
         notices = self._session.beat() if self._session.is_beat_due else ()
-        self._told = str(self._reader.position.gtids)
+        self._told = self._reader.position.text
         return ChangeBatch(tuple(changes), self._reader.parts(), notices=notices)
 
     def _position_batch(self) -> ChangeBatch | None:
-        if self._told == str(self._reader.position.gtids) or self._reader.is_open:
+        if self._told == self._reader.position.text or self._reader.is_open:
             return None
         return ChangeBatch((), self._reader.parts())
 
@@ -405,9 +434,10 @@ class _Follower:
         """Reads on until the burst ends, a batch is full, or tables have to be looked at."""
         reader = self._reader
         is_done = reader.add_decided() and (reader.is_open or not reader.suspects)
+        is_done = is_done and not reader.is_at_stop
         for each in decoded if is_done else ():
             reader.feed(each)
-            is_full = not reader.add_decided() or reader.is_full
+            is_full = not reader.add_decided() or reader.is_full or reader.is_at_stop
             if is_full or (reader.suspects and not reader.is_open):
                 is_done = False
                 break
@@ -422,7 +452,7 @@ class _Follower:
             self._rows.suspect(name)
             now = await asyncio.to_thread(self._catalog.table, self._questions, name)
             if now is not None:
-                now = await self._session.by_rules(now)
+                now = self._session.with_key(await self._session.by_rules(now), self._rows)
             end = await asyncio.to_thread(self._server.log_end, self._questions)
             self._take_on(name, now, why, end)
         self._decoder.choose_again()

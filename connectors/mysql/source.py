@@ -89,5 +89,5 @@ class MysqlSource:
         """Returns a snapshot, whose position is exact."""
         from headwater.connectors.mysql.snapshot.consistent_read import standing_still
 
-        async with standing_still(self._settings, self._context) as snapshot:
+        async with standing_still(self._settings, self._context, reached) as snapshot:
             yield snapshot

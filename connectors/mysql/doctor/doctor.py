@@ -62,6 +62,13 @@ def _findings(
                 is_fatal=False,
                 left_out=(str(table.table),),
             )
+    if not server.has_gtids:
+        yield Diagnostic(
+            "the server has no GTIDs (gtid_mode): no other server can go on in its place",
+            "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode OFF_PERMISSIVE,"
+            " ON_PERMISSIVE and ON, one after the other",
+            is_fatal=False,
+        )
     yield from _cascades(connection, server, tables)
     yield from _retention(connection, server)
 

@@ -9,14 +9,17 @@ from headwater.connectors.mysql.binlog.decoder import (
     Gtid,
     LogIncident,
     MariadbGtid,
+    PassingEvent,
+    PreviousGtids,
     Query,
     Rotate,
     TransactionCommit,
     XaPrepare,
 )
-from headwater.connectors.mysql.binlog.event import EventHeader
+from headwater.connectors.mysql.binlog.event import EventHeader, EventType
 from headwater.connectors.mysql.binlog.rows import RowsEvent, RowsLayout
 from headwater.connectors.mysql.binlog.table_map import TableMap
+from headwater.connectors.mysql.binlog.transport import NEWER_HINT
 from headwater.connectors.mysql.events.held_rows import HeldRows, MemoryBudget
 from headwater.connectors.mysql.events.row_buffer import (
     EventPlace,
@@ -24,7 +27,7 @@ from headwater.connectors.mysql.events.row_buffer import (
     RowBuffer,
     truncation_of,
 )
-from headwater.connectors.mysql.position import BinlogPosition, xa_parts
+from headwater.connectors.mysql.position import CREATED, NOWHERE, BinlogPosition, xa_parts
 from headwater.connectors.mysql.schema_history.mysql_statement import (
     MysqlStatement,
     StatementKind,
@@ -34,7 +37,7 @@ from headwater.connectors.mysql.server.catalog import MysqlTable
 from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
 from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.connectors.mysql.types.column_definition import is_logged_as
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId
 
@@ -67,9 +70,16 @@ class BinlogGroupReader:
     captures: Callable[[TableId], bool]
     charsets: Mapping[int, str]
     is_mariadb: bool
+    has_gtids: bool = True
+    """Whether every new transaction of the server has a GTID."""
+    stops_at: FilePosition | None = None
+    """No event is taken behind this place until it is None again."""
     skips: BinlogPosition | None = None
     """Groups up to there were emitted before: only prepared XA transactions are read of them."""
     file: str = ""
+    created: int = 0
+    """The second in which that file was created; at first as it was stored."""
+    is_first_file: bool = True
     is_open: bool = False
     """Whether a group has begun and not ended."""
     suspects: dict[TableId, str] = field(default_factory=dict)
@@ -78,7 +88,10 @@ class BinlogGroupReader:
     awaited: set[TableId] = field(default_factory=set)
     """Tables whose changes are left out, because a re-read under another key is to come."""
     _gtid: Gtid | MariadbGtid | None = None
-    _gtid_text: str = ""
+    _gtid_text: str | None = None
+    _begun: FilePosition = NOWHERE
+    """Where the first event of the group ends."""
+    _commit: str = ""
     _is_skipped: bool = False
     _has_begun: bool = False
     _xa: str = ""
@@ -110,6 +123,12 @@ class BinlogGroupReader:
         """Whether the rows so far are enough for a batch."""
         return self._buffer.byte_count >= BATCH_BYTES
 
+    @property
+    def is_at_stop(self) -> bool:
+        if self.stops_at is None or self.is_open:
+            return False
+        return self.position.place.order >= self.stops_at.order
+
     def wants(self, table: TableMap) -> bool:
         return self.captures(TableId(table.database, table.name))
 
@@ -121,7 +140,7 @@ class BinlogGroupReader:
             case RowsEvent():
                 self._rows(decoded, event)
             case Gtid() | MariadbGtid():
-                self._begin(event)
+                self._begin(event, header.end_position)
             case TransactionCommit():
                 self._end(header.end_position)
             case Query():
@@ -133,6 +152,11 @@ class BinlogGroupReader:
         match event:
             case XaPrepare():
                 self._prepare(event, header.end_position)
+            case PassingEvent() if event.kind == EventType.FORMAT_DESCRIPTION:
+                self._learn_file(header)
+            case PreviousGtids():
+                self._learn_gtids(event)
+                self._move_to(header.end_position)
             case Rotate():
                 self.file = event.file
                 if not self.is_open:
@@ -173,19 +197,40 @@ class BinlogGroupReader:
             default=None,
         )
         position = self.position if self.skips is None else self.skips
-        return {**position.parts(), **xa_parts(oldest)}
+        return {**position.parts(), CREATED: str(self.created), **xa_parts(oldest)}
+
+    def _learn_file(self, header: EventHeader) -> None:
+        """A stream says when its file was created, also if it begins in its middle."""
+        is_other = self.is_first_file and self.created not in (0, header.timestamp)
+        if is_other and self.position.gtids is None:
+            raise PositionLost(
+                "the file of the binary log in which our position is was created anew",
+                position=str(self.position.place),
+                hint=NEWER_HINT,
+            )
+        self.is_first_file, self.created = False, header.timestamp
+        if not (self.is_open or header.is_artificial):
+            self._move_to(header.end_position)
+
+    def _learn_gtids(self, previous: PreviousGtids) -> None:
+        """A new file says which transactions are in the files before it: from here on a position
+        has GTIDs."""
+        is_between = not (self.is_open or self.prepared or self.skips)
+        if self.position.gtids is None and self.has_gtids and is_between:
+            self.position.gtids = previous.gtids.copy()
 
     def _move_to(self, position: int) -> None:
         if self.file and position:
             self.position.place = FilePosition(self.file, position)
 
-    def _begin(self, gtid: Gtid | MariadbGtid) -> None:
-        if not gtid.number:
+    def _begin(self, gtid: Gtid | MariadbGtid, end_position: int) -> None:
+        if not gtid.number and self.position.gtids is not None:
             raise SourceRejected(
                 "a transaction of the binary log has no GTID",
                 hint="SET GLOBAL gtid_mode = ON, step by step as MySQL's manual says",
             )
-        self.is_open, self._gtid, self._gtid_text, self._thread = True, gtid, "", None
+        self.is_open, self._gtid, self._commit, self._thread = True, gtid, "", None
+        self._begun = FilePosition(self.file, end_position)
         self._group += 1
         self._group_tables.clear()
         self._is_skipped = self._was_emitted(gtid)
@@ -199,6 +244,8 @@ class BinlogGroupReader:
         if self.skips is None:
             return False
         known = self.skips.gtids
+        if known is None:
+            return self._begun.order <= self.skips.place.order
         if isinstance(gtid, Gtid):
             assert isinstance(known, GtidSet), "MySQL's positions are sets"
             return known.has((gtid.uuid, gtid.tag), gtid.number)
@@ -225,10 +272,18 @@ class BinlogGroupReader:
             )
         start = header.end_position - header.size
         position = start if header.end_position else self.position.place.position
-        if not self._gtid_text:
-            self._gtid_text = gtid.text
+        if not self._commit:
+            self._gtid_text = gtid.text if gtid.number else None
+            has_place = self.position.gtids is None or self._gtid_text is None
+            self._commit = str(self._begun) if has_place else gtid.text
         return EventPlace(
-            self._gtid_text, gtid.committed_us, self.file, position, self._thread, header.server_id
+            self._commit,
+            self._gtid_text,
+            gtid.committed_us,
+            self.file,
+            position,
+            self._thread,
+            header.server_id,
         )
 
     def _add(self, event: RowsEvent, place: EventPlace) -> None:
@@ -345,15 +400,15 @@ class BinlogGroupReader:
             return
         self._decided_end = end
         self._decided = (
-            (event, logged)
-            if place is None
-            else (event, logged._replace(gtid=place.gtid, committed_us=place.committed_us))
+            (event, logged) if place is None else (event, _decided_at(logged, place))
             for event, logged in rows.take()
         )
 
     def _end(self, end_position: int) -> None:
         gtid = self._gtid
-        if isinstance(gtid, Gtid):
+        if self.position.gtids is None:
+            pass  # the place is all that counts
+        elif isinstance(gtid, Gtid):
             assert isinstance(self.position.gtids, GtidSet), "MySQL's positions are sets"
             source = (gtid.uuid, gtid.tag)
             self.position.gtids.add(source, gtid.number, gtid.number + 1)
@@ -368,7 +423,13 @@ class BinlogGroupReader:
     def _has_passed(self, other: BinlogPosition) -> bool:
         """Whether all groups of the other position were read again."""
         ours, theirs = self.position.gtids, other.gtids
+        if theirs is None:
+            return self.position.place.order >= other.place.order
         if isinstance(ours, GtidSet) and isinstance(theirs, GtidSet):
             return theirs.is_within(ours)
         assert isinstance(ours, MariadbGtids) and isinstance(theirs, MariadbGtids), "of one kind"
         return theirs.is_within(ours)
+
+
+def _decided_at(logged: EventPlace, place: EventPlace) -> EventPlace:
+    return logged._replace(commit=place.commit, gtid=place.gtid, committed_us=place.committed_us)

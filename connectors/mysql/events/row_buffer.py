@@ -26,7 +26,9 @@ from headwater.core_log.model.table_schema import TableId
 class EventPlace(NamedTuple):
     """Where a row event comes from."""
 
-    gtid: str
+    commit: str
+    """The GTID; or the place of its begin in the server's files."""
+    gtid: str | None
     committed_us: int
     file: str
     position: int
@@ -185,7 +187,9 @@ class RowBuffer:
         starts = np.cumsum(own) - own
         indexes = np.arange(len(part.entries)) + np.repeat(firsts[numbers] - starts, own)
         places = [entries[number].place for number in numbers]
-        gtids = _cells([each.gtid for each in places], own, pa.string())
+        commits = _cells([each.commit for each in places], own, pa.string())
+        has_gtids = all(each.gtid is not None for each in places)
+        gtids = commits if has_gtids else _cells([each.gtid for each in places], own, pa.string())
         times = _cells([each.committed_us for each in places], own, pa.int64())
         assert not isinstance(times, str), "a time is a number"
         source = self.origin.block(
@@ -204,7 +208,7 @@ class RowBuffer:
             part.rows,
             pa.array(part.operations),
             source,
-            commits=gtids,
+            commits=commits,
             indexes=pa.array(indexes.astype(np.int64)),
             before=part.before,
             moves=None if part.moves is None else pa.array(part.moves),
@@ -317,6 +321,6 @@ def truncation_of(table: MysqlTable, origin: MysqlOrigin, place: EventPlace) -> 
         nothing,
         pa.array([Operation.TRUNCATE], pa.uint8()),
         source,
-        commits=place.gtid,
+        commits=place.commit,
         indexes=pa.array([0], pa.int64()),
     )

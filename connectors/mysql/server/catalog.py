@@ -196,8 +196,7 @@ class MysqlCatalog:
         )
         key = tuple(next(chosen, ()))
         if not key:
-            hint = f"add a primary key, or name unique columns: keys: {{{name}: [...]}}"
-            return (), "it has no primary key", hint
+            return (), "", ""
         for columns in indexes.values():
             if {each for each, _ in columns} == set(key) and not any(null for _, null in columns):
                 return key, "", ""

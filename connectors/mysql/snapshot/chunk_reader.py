@@ -24,6 +24,7 @@ from headwater.connectors.mysql.server.server_identity import (
 )
 from headwater.connectors.mysql.server.text_rows import TextRows
 from headwater.connectors.mysql.snapshot.chunk_query import chunk_query, key_cells
+from headwater.connectors.mysql.snapshot.visible_commits import shows_all_logged
 from headwater.core_log.foundation.errors import SourceUnavailable
 
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
@@ -66,13 +67,19 @@ def begin_snapshot(
                 return place
             connection.execute("ROLLBACK")
         else:
-            executed = server.executed_gtids(connection)
-            assert isinstance(executed, GtidSet) and isinstance(shows.gtids, GtidSet), "MySQL's"
-            if shows.gtids.is_within(executed):
+            if _is_shown(connection, server, shows):
                 connection.execute(SNAPSHOT)
                 return server.log_end(connection)
         stopped.wait(PATIENCE_S)
     raise SourceUnavailable("the reading of rows was stopped")
+
+
+def _is_shown(connection: MysqlConnection, server: MysqlServer, shows: BinlogPosition) -> bool:
+    if shows.gtids is None:
+        return shows_all_logged(connection)
+    executed = server.executed_gtids(connection)
+    assert isinstance(executed, GtidSet) and isinstance(shows.gtids, GtidSet), "MySQL's"
+    return shows.gtids.is_within(executed)
 
 
 def binlog_snapshot(connection: MysqlConnection) -> FilePosition:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from threading import Event
 
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
@@ -21,7 +22,7 @@ from headwater.connectors.mysql.snapshot.changes_between import has_changes_betw
 from headwater.connectors.mysql.snapshot.chunk_query import whole_query
 from headwater.connectors.mysql.snapshot.chunk_reader import batch_of
 from headwater.connectors.mysql.snapshot.exact_position import begin_exact_snapshot
-from headwater.connectors.mysql.snapshot.rows_beside_stream import read_changes
+from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.connectors.source import SourceContext, SourceSnapshot
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
@@ -29,9 +30,9 @@ from headwater.core_log.model.table_schema import TableId
 
 @asynccontextmanager
 async def standing_still(
-    settings: MysqlSettings, context: SourceContext
+    settings: MysqlSettings, context: SourceContext, reached: Positions
 ) -> AsyncIterator[SourceSnapshot]:
-    """Yields a snapshot of all tables at one position."""
+    """Yields a snapshot of all tables at one position, of the kind that was reached."""
     name = f"headwater {context.pipeline} look"
     connection = await asyncio.to_thread(connect, settings, name=name)
     stopped = Event()
@@ -40,9 +41,10 @@ async def standing_still(
         await asyncio.to_thread(check_requirements, connection, server)
         catalog = MysqlCatalog(settings, server.is_mariadb)
         tables = {each.table: each for each in await asyncio.to_thread(catalog.tables, connection)}
-        beginning = asyncio.ensure_future(
-            asyncio.to_thread(begin_exact_snapshot, connection, server, stopped)
-        )
+        stored = stored_position(reached, is_mariadb=server.is_mariadb)
+        has_gtids = server.has_gtids and (stored is None or stored.gtids is not None)
+        begin = partial(begin_exact_snapshot, connection, server, stopped, has_gtids=has_gtids)
+        beginning = asyncio.ensure_future(asyncio.to_thread(begin))
         try:
             position = await asyncio.shield(beginning)
         except asyncio.CancelledError:
@@ -70,7 +72,7 @@ async def standing_still(
             return True if after is None else await asyncio.to_thread(changed_since, after)
 
         yield SourceSnapshot(
-            {STREAM: str(position.gtids)} if position.gtids else {},
+            {STREAM: position.text} if position.text else {},
             rows,
             has_left=lambda table: table not in tables,
             has_changes_since=has_changes_since,

@@ -4,7 +4,7 @@ from threading import Event
 
 from headwater.connectors.mysql.position import BinlogPosition
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
-from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
+from headwater.connectors.mysql.server.gtid_set import MariadbGtids
 from headwater.connectors.mysql.server.server_identity import MysqlServer
 from headwater.connectors.mysql.snapshot.chunk_reader import (
     ISOLATION,
@@ -12,15 +12,16 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
     SNAPSHOT,
     binlog_snapshot,
 )
+from headwater.connectors.mysql.snapshot.visible_commits import (
+    PAUSE_S,
+    TRIES_MAX,
+    shows_all_logged,
+)
 from headwater.core_log.foundation.errors import SourceUnavailable
-
-PAUSE_S, TRIES_MAX = 0.002, 5_000
-OWNED = "SELECT @@global.gtid_owned"
-"""GTIDs of transactions that are logged and not yet visible, among others."""
 
 
 def begin_exact_snapshot(
-    connection: MysqlConnection, server: MysqlServer, stopped: Event
+    connection: MysqlConnection, server: MysqlServer, stopped: Event, *, has_gtids: bool
 ) -> BinlogPosition:
     """Begins a transaction, and returns the position up to which it shows everything.
 
@@ -29,11 +30,10 @@ def begin_exact_snapshot(
     busy server this is tried until it holds.
     """
     with in_our_words("the snapshot cannot be read"):
-        connection.execute(ISOLATION)
         for _ in range(TRIES_MAX):
-            found = _of_mariadb(connection) if server.is_mariadb else _of_mysql(connection, server)
+            found = try_exact_snapshot(connection, server)
             if found is not None:
-                return found
+                return found if has_gtids else BinlogPosition(None, found.place)
             connection.execute("ROLLBACK")
             if stopped.wait(PAUSE_S):
                 break
@@ -41,6 +41,12 @@ def begin_exact_snapshot(
         "the position of a snapshot cannot be known: the server commits without a pause",
         hint="try again when it is less busy",
     )
+
+
+def try_exact_snapshot(connection: MysqlConnection, server: MysqlServer) -> BinlogPosition | None:
+    """Begins a transaction; returns None if it may show more or less than the position says."""
+    connection.execute(ISOLATION)
+    return _of_mariadb(connection) if server.is_mariadb else _of_mysql(connection, server)
 
 
 def _of_mariadb(connection: MysqlConnection) -> BinlogPosition:
@@ -52,11 +58,10 @@ def _of_mariadb(connection: MysqlConnection) -> BinlogPosition:
 
 def _of_mysql(connection: MysqlConnection, server: MysqlServer) -> BinlogPosition | None:
     end = server.log_end(connection)
-    if connection.value(OWNED):
+    if not shows_all_logged(connection):
         return None
     executed = server.executed_gtids(connection)
     connection.execute(SNAPSHOT)
     if server.log_end(connection) != end:
         return None
-    assert isinstance(executed, GtidSet), "a server without GTIDs is refused before"
     return BinlogPosition(executed, end)

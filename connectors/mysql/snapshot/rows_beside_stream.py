@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Event
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
@@ -21,6 +21,7 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
     connect_to_same,
     read_chunk,
 )
+from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
 from headwater.connectors.mysql.snapshot.table_jobs import ReadChunk, TableJob, WorkSignal
 from headwater.connectors.mysql.snapshot.table_progress import (
@@ -28,6 +29,11 @@ from headwater.connectors.mysql.snapshot.table_progress import (
     form_part,
     form_text,
     progress_part,
+)
+from headwater.connectors.mysql.snapshot.whole_table import (
+    WholeTable,
+    begin_whole_table,
+    emptied,
 )
 from headwater.connectors.schema_policies import find_forbidden
 from headwater.connectors.snapshot.reread_estimate import RereadEstimate, estimate_reread
@@ -37,7 +43,6 @@ from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgr
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import (
     ChangeBatch,
-    Operation,
     Phase,
     Replacement,
     TableChanges,
@@ -49,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 KIND = "snapshot"
 WAIT_S = 0.01
+CHUNK_ROWS = 20_000
+"""Rows per batch of a table that is read as a whole."""
 
 
 class RowsBesideStream:
@@ -81,6 +88,10 @@ class RowsBesideStream:
         """Parts of the position to store."""
         self._replacements: list[Replacement] = []
         self._unreadable = UnreadableTables(context, self._wake)
+        self._whole_job: TableJob | None = None
+        """The one table without a key that is read."""
+        self._whole: WholeTable | None = None
+        """Its rows, for which the stream waits at their place."""
 
     @property
     def has_work(self) -> bool:
@@ -95,7 +106,9 @@ class RowsBesideStream:
             return
         if progress is None:
             self.note_form(table)
-            progress = MysqlTableProgress(is_done=self._settings.snapshot.mode == "never")
+            progress = MysqlTableProgress(
+                is_done=self._settings.snapshot.mode == "never", is_keyless=not table.schema.key
+            )
             self.notes[progress_part(table.table)] = progress.text()
         self._done.pop(table.table, None)
         if progress.is_done:
@@ -125,6 +138,7 @@ class RowsBesideStream:
             )
         before = self._progress_of(table.table)
         progress = (before or MysqlTableProgress()).again(why, kinds, has_other_key=has_other_key)
+        progress = replace(progress, is_keyless=not table.schema.key)
         if progress.has_other_key:
             self._reader.awaited.add(table.table)
         self._replace(TableJob(table, progress))
@@ -132,6 +146,11 @@ class RowsBesideStream:
 
     def knows(self, table: TableId) -> bool:
         return self._progress_of(table) is not None
+
+    def has_lost_key(self, table: MysqlTable) -> bool:
+        """Whether the log has rows of the table under a key, and it has none any more."""
+        before = self._progress_of(table.table)
+        return not (table.schema.key or table.problem or before is None or before.is_keyless)
 
     def remember(self, table: TableId, text: str) -> None:
         """The log has rows of this table, whether it is captured now or not."""
@@ -191,6 +210,59 @@ class RowsBesideStream:
                     return self._emit(job, read, place)
         self._jobs = {name: job for name, job in self._jobs.items() if not job.is_over}
         return None
+
+    async def whole_table(self) -> AsyncGenerator[ChangeBatch, None]:
+        """Yields all rows of the table for which the stream waits: one transaction of the log."""
+        job, whole = self._whole_job, self._whole
+        assert job is not None and whole is not None, "the stream waits for a table"
+        try:
+            if job.is_over:
+                return
+            kind, now_ms = self._kind_of(job), self._context.clock.now_ms()
+            truncate = emptied(job.table, self._origin, whole.place, kind, now_ms=now_ms)
+            yield ChangeBatch((truncate,), {})
+            count = 0
+            while (rows := await finish(asyncio.to_thread(whole.next))) is not None:
+                await self._limit.passing(rows.num_rows)
+                count += rows.num_rows
+                changes = read_changes(
+                    self._origin, job.table, rows, whole.place, kind, now_ms=now_ms
+                )
+                for start in range(0, len(changes), CHUNK_ROWS):
+                    yield ChangeBatch((changes.slice(start, CHUNK_ROWS),), {})
+            parts = self._reader.parts()
+            if job.is_over:  # a signal came meanwhile: its next reading is to come
+                yield ChangeBatch((), parts)
+                return
+            job.progress = replace(job.progress, rows=count)
+            replaced = (self._completed(job, whole.place),) if job.progress.reread else ()
+            parts = {**parts, **self._finish(job)}
+            yield ChangeBatch((), parts, replacements=replaced)
+        finally:
+            self._reader.stops_at = self._whole = self._whole_job = None
+            whole.close()
+            self._signal.work.set()
+
+    def _finish(self, job: TableJob) -> dict[str, str]:
+        name = job.table.table
+        job.is_over = True
+        job.progress = self._done[name] = job.progress.finish()
+        self._jobs.pop(name, None)
+        self._report(job)
+        return {progress_part(name): job.progress.text()}
+
+    def _report(self, job: TableJob) -> None:
+        self._context.report(
+            SnapshotProgress(
+                job.table.table,
+                job.progress.rows,
+                max(job.table.rows_estimate, job.progress.rows) or None,
+                is_done=job.is_over,
+            )
+        )
+
+    def _kind_of(self, job: TableJob) -> str:
+        return "incremental" if job.progress.reread or job.progress.wish else "true"
 
     async def wait_for_rows(self) -> None:
         await self._signal.rows.wait()
@@ -261,6 +333,8 @@ class RowsBesideStream:
             worker.cancel()
         if self._workers:
             await asyncio.wait(set(self._workers))
+        if self._whole is not None:
+            self._whole.close()
 
     def _progress_of(self, table: TableId) -> MysqlTableProgress | None:
         job = self._jobs.get(table)
@@ -347,24 +421,14 @@ class RowsBesideStream:
         if chunk.last is not None:
             job.progress = job.progress.advance(chunk.last, rows=count)
         replaced: tuple[Replacement, ...] = ()
-        kind = "incremental" if job.progress.reread or job.progress.wish else "true"
+        kind = self._kind_of(job)
         tables = (self._changes(job.table, rows, chunk, kind),) if rows.num_rows else ()
         if chunk.is_last:
             if job.progress.reread:
                 replaced = (self._completed(job, place),)
-            job.is_over = True
-            job.progress = self._done[name] = job.progress.finish()
-            self._jobs.pop(name, None)
-        self._context.report(
-            SnapshotProgress(
-                name,
-                job.progress.rows,
-                max(job.table.rows_estimate, job.progress.rows) or None,
-                is_done=job.is_over,
-            )
-        )
-        parts = {progress_part(name): job.progress.text()}
-        return ChangeBatch(tables, parts, replacements=replaced)
+            return ChangeBatch(tables, self._finish(job), replacements=replaced)
+        self._report(job)
+        return ChangeBatch(tables, {progress_part(name): job.progress.text()})
 
     def _completed(self, job: TableJob, place: FilePosition) -> Replacement:
         now_us = self._context.clock.now_ms() * 1_000
@@ -415,7 +479,7 @@ class RowsBesideStream:
         connection: MysqlConnection | None = None
         try:
             while any(not job.is_over for job in self._jobs.values()):
-                job = next((each for each in self._jobs.values() if each.wants_work), None)
+                job = next((each for each in self._jobs.values() if self._wants_work(each)), None)
                 if job is None:
                     self._signal.work.clear()
                     await self._signal.work.wait()
@@ -423,15 +487,44 @@ class RowsBesideStream:
                 await self._hours.coming(tables=len(self._jobs))
                 if connection is None:
                     connection = await finish(asyncio.to_thread(self._connect))
-                if job.wants_work:
+                if self._wants_work(job):
                     await self._read(job, connection)
         finally:
             if connection is not None:
                 connection.close()
 
+    def _wants_work(self, job: TableJob) -> bool:
+        """One table without a key is read at a time."""
+        return job.wants_work and (bool(job.table.schema.key) or self._whole_job is None)
+
+    async def _begin_whole(self, job: TableJob) -> None:
+        """Finds a position that the stream has not passed yet, and lets it wait there."""
+        self._whole_job = job
+        connection: MysqlConnection | None = None
+        try:
+            connection = await finish(asyncio.to_thread(self._connect))
+            while not (self._stopped.is_set() or job.is_over):
+                async with self._reading:
+                    begin = partial(
+                        begin_whole_table, connection, self._server, self._catalog, job.table
+                    )
+                    whole = await finish(asyncio.to_thread(begin))
+                    if whole is not None:
+                        self._whole, self._reader.stops_at = whole, whole.place
+                        return
+                await asyncio.sleep(WAIT_S)
+        finally:
+            if self._whole is None:
+                self._whole_job = None
+                if connection is not None:
+                    connection.close()
+
     async def _read(self, job: TableJob, connection: MysqlConnection) -> None:
         job.is_taken = True
         try:
+            if not job.table.schema.key:
+                await self._begin_whole(job)
+                return
             window = await self._open_window(job)
             reading = asyncio.ensure_future(
                 asyncio.to_thread(
@@ -453,18 +546,16 @@ class RowsBesideStream:
                 await asyncio.wait([reading])
                 reading.exception()
                 raise
-            except FormChanged:
-                await asyncio.sleep(WAIT_S)  # the stream will tell of the new form
-                return
-            except SourceRejected as error:
-                job.drop_chunk()
-                self._unreadable.add(job, job.table.table, error)
-                return
             await self._limit.passing(chunk.rows.num_rows)
             if not (job.is_over or window.is_overrun):
                 job.waiting = ReadChunk(chunk, window)
+        except FormChanged:
+            await asyncio.sleep(WAIT_S)  # the stream will tell of the new form
+        except SourceRejected as error:
+            job.drop_chunk()
+            self._unreadable.add(job, job.table.table, error)
         finally:
-            job.is_taken = False
+            job.is_taken = self._whole_job is job
             self._signal.rows.set()
 
     async def _open_window(self, job: TableJob) -> StreamedWindow:
@@ -474,28 +565,3 @@ class RowsBesideStream:
                     job.window = StreamedWindow(self._reader.position.copy())
                     return job.window
             await asyncio.sleep(WAIT_S)
-
-
-def read_changes(
-    origin: MysqlOrigin,
-    table: MysqlTable,
-    rows: pa.RecordBatch,
-    place: FilePosition,
-    kind: str,
-    *,
-    now_ms: int,
-) -> TableChanges:
-    """Returns rows of a snapshot as changes."""
-    return TableChanges(
-        schema=table.schema,
-        rows=rows,
-        operations=pa.array(np.full(rows.num_rows, Operation.READ, np.uint8)),
-        source=origin.block(
-            table.table,
-            source_times(now_ms * 1_000),
-            snapshot=kind,
-            file=place.file,
-            position=place.position,
-        ),
-        commits=str(place),
-    )

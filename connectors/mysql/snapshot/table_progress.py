@@ -54,6 +54,8 @@ class MysqlTableProgress:
     """The log's rows may have another key, so that none are streamed before the re-read starts."""
     is_started: bool = False
     """Its start is the last of `starts_ms`: the log knows where its rows begin."""
+    is_keyless: bool = False
+    """The log has rows of the table without a key."""
     is_permitted: bool = False
     is_stopped: bool = False
     starts_ms: tuple[int, ...] = ()
@@ -67,7 +69,9 @@ class MysqlTableProgress:
         return replace(self, last=None, rows=0)
 
     def finish(self) -> "MysqlTableProgress":
-        return MysqlTableProgress(rows=self.rows, is_done=True, starts_ms=self.starts_ms)
+        return MysqlTableProgress(
+            rows=self.rows, is_done=True, is_keyless=self.is_keyless, starts_ms=self.starts_ms
+        )
 
     def again(
         self, why: str, kinds: Sequence[str] = (), *, has_other_key: bool = False
@@ -77,6 +81,7 @@ class MysqlTableProgress:
             has_other_key=has_other_key or (self.has_other_key and not self.is_started),
             kinds=tuple(dict.fromkeys((*self.kinds, *kinds))),
             is_paused=self.is_paused,
+            is_keyless=self.is_keyless,
             is_stopped=self.is_stopped,
             starts_ms=self.starts_ms,
         )
@@ -99,7 +104,7 @@ class MysqlTableProgress:
         flags = {
             "done": self.is_done, "paused": self.is_paused, "started": self.is_started,
             "permitted": self.is_permitted, "stopped": self.is_stopped,
-            "other_key": self.has_other_key,
+            "other_key": self.has_other_key, "keyless": self.is_keyless,
         }  # fmt: skip
         said |= {name: True for name, is_set in flags.items() if is_set}
         texts = {"wish": self.wish, "reread": self.reread}
@@ -127,6 +132,7 @@ class MysqlTableProgress:
                 reread=said.get("reread", ""),
                 kinds=tuple(said.get("kinds", ())),
                 has_other_key=said.get("other_key", False),
+                is_keyless=said.get("keyless", False),
                 is_started=said.get("started", False),
                 is_permitted=said.get("permitted", False),
                 is_stopped=said.get("stopped", False),

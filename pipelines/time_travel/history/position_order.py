@@ -1,4 +1,4 @@
-"""The order of source positions: numbers, LSNs of PostgreSQL, and GTIDs of MySQL and MariaDB."""
+"""The order of source positions: numbers, LSNs of PostgreSQL, GTIDs and places of binary logs."""
 
 import re
 from collections.abc import Callable
@@ -12,6 +12,7 @@ NUMBER = re.compile(r"\d+")
 LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 UUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 GTID_SET = re.compile(rf"{UUID}(:[\w-]+)+(,\s*{UUID}(:[\w-]+)+)*")
+BINLOG_PLACE = re.compile(r"\S+\.(\d+):(\d+)")
 MARIADB_GTIDS = re.compile(r"\d+-\d+-\d+(,\d+-\d+-\d+)*")
 
 
@@ -42,18 +43,22 @@ def parse_position(text: str) -> ParsedPosition | None:
         return ParsedPosition("lsn", (int(parts[1], 16) << 32) | int(parts[2], 16))
     if GTID_SET.fullmatch(text):
         return ParsedPosition("gtid", GtidSet.parse(text))
+    if (parts := BINLOG_PLACE.fullmatch(text)) is not None:
+        return ParsedPosition("file", (int(parts[1]), int(parts[2])))
     if MARIADB_GTIDS.fullmatch(text):
         return ParsedPosition("mariadb", MariadbGtids.parse(text))
     return None
 
 
-def _has_number(one: int, other: int) -> bool:
-    return one <= other
+def _has_number(one: Any, other: Any) -> bool:
+    is_before: bool = one <= other
+    return is_before
 
 
 WITHIN: dict[str, Callable[[Any, Any], bool]] = {
     "number": _has_number,
     "lsn": _has_number,
+    "file": _has_number,
     "gtid": GtidSet.is_within,
     "mariadb": MariadbGtids.is_within,
 }

@@ -315,11 +315,12 @@ async def test_a_purged_position_is_said_or_read_again(mysql_guest: MysqlGuest) 
     check_equal(told, mysql_guest)
 
 
-async def test_tables_without_a_key_are_left_out_and_named(mysql_guest: MysqlGuest) -> None:
+async def test_a_table_whose_chosen_key_is_not_unique_is_left_out_and_named(
+    mysql_guest: MysqlGuest,
+) -> None:
     mysql_guest.execute(T, "CREATE TABLE k (a int)", "CREATE TABLE w (a int NOT NULL UNIQUE)")
-    source = MysqlSource(
-        mysql_guest.settings(keys={f"{mysql_guest.database}.w": ["a"]}), source_context()
-    )
+    keys = {f"{mysql_guest.database}.{name}": ["a"] for name in ("k", "w")}
+    source = MysqlSource(mysql_guest.settings(keys=keys), source_context())
 
     tables = {schema.table.name: schema.key for schema in await source.discover()}
     findings = [each for each in await source.examine() if each.left_out]

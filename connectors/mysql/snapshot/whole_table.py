@@ -1,0 +1,70 @@
+"""Reads a table without a key as a whole, at a position at which the stream waits for it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
+from headwater.connectors.mysql.kernels.selection import chosen_kernels
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, identifier
+from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
+from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.server.text_rows import TextRows
+from headwater.connectors.mysql.snapshot.chunk_query import whole_query
+from headwater.connectors.mysql.snapshot.chunk_reader import FormChanged, batch_of
+from headwater.connectors.mysql.snapshot.exact_position import try_exact_snapshot
+from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
+from headwater.core_log.model.changes import Operation, TableChanges
+
+
+@dataclass(slots=True)
+class WholeTable:
+    """Rows of an open snapshot. Rows without a key cannot be matched with the stream, so it goes on
+    once the log has all of them."""
+
+    table: MysqlTable
+    connection: MysqlConnection
+    place: FilePosition
+    """Everything before it is in the rows, and nothing behind it."""
+    blocks: Iterator[TextRows]
+
+    def next(self) -> pa.RecordBatch | None:
+        kernels = chosen_kernels()
+        with in_our_words("the rows cannot be read", table=str(self.table.table)):
+            block = next(self.blocks, None)
+        if block is None:
+            return None
+        return batch_of(self.table, block.columns(len(self.table.plans), kernels))
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def begin_whole_table(
+    connection: MysqlConnection, server: MysqlServer, catalog: MysqlCatalog, table: MysqlTable
+) -> WholeTable | None:
+    """Returns None if the position of this snapshot is not known: try again. Raises `FormChanged`
+    if the table has another form: until the end of its rows nobody can change it."""
+    name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
+    with in_our_words("the rows cannot be read", table=str(table.table)):
+        position = try_exact_snapshot(connection, server)
+        if position is None:
+            connection.execute("ROLLBACK")
+            return None
+        connection.execute(f"SELECT 1 FROM {name} LIMIT 1")
+        now = catalog.table(connection, table.table)
+    if now is None or not now.has_form_of(table):
+        raise FormChanged
+    blocks = connection.blocks(whole_query(table), chosen_kernels())
+    return WholeTable(table, connection, position.place, blocks)
+
+
+def emptied(
+    table: MysqlTable, origin: MysqlOrigin, place: FilePosition, kind: str, *, now_ms: int
+) -> TableChanges:
+    """Returns the truncate before the rows: what was streamed meanwhile is among them."""
+    schema = table.schema.arrow
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in schema], schema=schema)
+    changes = read_changes(origin, table, nothing, place, kind, now_ms=now_ms)
+    return replace(changes, operations=pa.array([Operation.TRUNCATE], pa.uint8()))

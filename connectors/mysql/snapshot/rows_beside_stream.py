@@ -31,9 +31,9 @@ from headwater.connectors.mysql.snapshot.table_progress import (
     progress_part,
 )
 from headwater.connectors.mysql.snapshot.whole_table import (
-    WholeTable,
+    KeylessTableRows,
     begin_whole_table,
-    emptied,
+    truncation_before_rows,
 )
 from headwater.connectors.schema_policies import find_forbidden
 from headwater.connectors.snapshot.reread_estimate import RereadEstimate, estimate_reread
@@ -90,7 +90,7 @@ class RowsBesideStream:
         self._unreadable = UnreadableTables(context, self._wake)
         self._whole_job: TableJob | None = None
         """The one table without a key that is read."""
-        self._whole: WholeTable | None = None
+        self._whole: KeylessTableRows | None = None
         """Its rows, for which the stream waits at their place."""
 
     @property
@@ -219,7 +219,9 @@ class RowsBesideStream:
             if job.is_over:
                 return
             kind, now_ms = self._kind_of(job), self._context.clock.now_ms()
-            truncate = emptied(job.table, self._origin, whole.place, kind, now_ms=now_ms)
+            truncate = truncation_before_rows(
+                job.table, self._origin, whole.place, kind, now_ms=now_ms
+            )
             yield ChangeBatch((truncate,), {})
             count = 0
             while (rows := await finish(asyncio.to_thread(whole.next))) is not None:

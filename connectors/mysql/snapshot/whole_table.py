@@ -19,7 +19,7 @@ from headwater.core_log.model.changes import Operation, TableChanges
 
 
 @dataclass(slots=True)
-class WholeTable:
+class KeylessTableRows:
     """Rows of an open snapshot. Rows without a key cannot be matched with the stream, so it goes on
     once the log has all of them."""
 
@@ -43,7 +43,7 @@ class WholeTable:
 
 def begin_whole_table(
     connection: MysqlConnection, server: MysqlServer, catalog: MysqlCatalog, table: MysqlTable
-) -> WholeTable | None:
+) -> KeylessTableRows | None:
     """Returns None if the position of this snapshot is not known: try again. Raises `FormChanged`
     if the table has another form: until the end of its rows nobody can change it."""
     name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
@@ -57,10 +57,10 @@ def begin_whole_table(
     if now is None or not now.has_form_of(table):
         raise FormChanged
     blocks = connection.blocks(whole_query(table), chosen_kernels())
-    return WholeTable(table, connection, position.place, blocks)
+    return KeylessTableRows(table, connection, position.place, blocks)
 
 
-def emptied(
+def truncation_before_rows(
     table: MysqlTable, origin: MysqlOrigin, place: FilePosition, kind: str, *, now_ms: int
 ) -> TableChanges:
     """Returns the truncate before the rows: what was streamed meanwhile is among them."""

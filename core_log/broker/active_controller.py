@@ -74,7 +74,10 @@ class ActiveController:
             logger.debug("the controller's duties do not begin: %s", error)
             return
         now_ms = broker.clock.monotonic_ms()
-        self._liveness = Liveness(broker.image.alive, now_ms=now_ms)
+        liveness = self._liveness = Liveness(broker.image.alive, now_ms=now_ms)
+        deposed, heard_ms = broker.quorum.last_leader
+        if broker.image.is_alive(deposed):  # its silence is what made this broker the controller
+            liveness.on_heartbeat(deposed, heard_ms)
         self.on_metadata()
         await self._has_others.wait()
         for broker_id in broker.image.alive:
@@ -82,7 +85,7 @@ class ActiveController:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self._look(self._liveness)
+                await self._look(liveness)
             except NotController:
                 return
             except HeadwaterError as error:
@@ -141,6 +144,8 @@ class ActiveController:
         if has_new_disk and liveness.is_live(broker_id, broker.clock.monotonic_ms()):
             return BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
         if broker_id not in broker.image.brokers:
+            if broker.settings.fsync == "never":
+                return BrokerRegistrationResponse(error_code=ErrorCode.POLICY_VIOLATION)
             if not broker.is_open:
                 return BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
             await broker.end_short_cuts()

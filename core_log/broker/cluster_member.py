@@ -95,6 +95,11 @@ class ClusterMember:
                     hint="give this broker a number of its own: --set node_id=2, for example",
                     node_id=self._broker.node_id,
                 )
+            if code is ErrorCode.POLICY_VIOLATION:
+                raise ConfigError(
+                    "the cluster's first broker runs with fsync=never",
+                    hint="start it with fsync=group: what a cluster promises is on its disks",
+                )
             if code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 raise ConfigError(
                     "the data directory belongs to another cluster",

@@ -27,7 +27,7 @@ from headwater.core_log.foundation.endpoint import (
     parse_address,
     refuse_unsafe,
 )
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
@@ -210,6 +210,11 @@ async def cluster_to_join(
     member already needs nobody else to begin."""
     if not settings.join:
         return None
+    if settings.fsync == "never":
+        raise ConfigError(
+            "a broker of a cluster must not run with fsync=never",
+            hint="leave fsync out: what a cluster promises is on its disks",
+        )
     addresses = [parse_address(each) for each in settings.join]
     if files.exists(settings.data / META):
         return await ask_cluster_id(dial, addresses)

@@ -111,6 +111,8 @@ class MetadataQuorum:
         self._asked: tuple[QuorumFetch, asyncio.Task[Any]] | None = None
         self._moved = asyncio.Event()
         self._is_failed = False
+        self.last_leader = (NOBODY, 0)
+        """The leader that this follower has heard last, and when."""
         self.on_role: Callable[[], None] = lambda: None
         """Called when this node begins to lead, or has lost the lead."""
         self.on_commit: Callable[[], None] = lambda: None
@@ -523,6 +525,8 @@ class MetadataQuorum:
             EpochEnd(diverging.epoch, diverging.end_offset) if has_diverged else None,
         )
         self.do(quorum.on_fetched(answer, now_ms))
+        if is_from_leader:
+            self.last_leader = (asked.leader, now_ms)
         if not is_from_leader:
             await asyncio.sleep(0.01)
         elif epoch == quorum.epoch and said.snapshot_id.end_offset >= 0:

@@ -7,7 +7,9 @@ from uuid import UUID
 import pytest
 
 from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.lifecycle import cluster_to_join
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from headwater.core_log.protocol.messages.broker_registration import (
@@ -34,6 +36,7 @@ from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from tests.builders import DATA
 from tests.core_log.broker.cluster_in_memory import Cluster
+from tests.fakes import MemoryFiles
 
 METADATA_DIRECTORY = DATA / "log" / "__cluster_metadata-0"
 
@@ -352,6 +355,16 @@ async def test_voters_are_removed_and_added_through_any_broker(cluster: Cluster)
     assert await create(cluster, 2, "decided-by-two") == ErrorCode.NONE
     await cluster.start(3)
     await cluster.until(lambda: vote(first) == [1, 2, 3])
+
+
+async def test_a_cluster_syncs_whatever_its_first_broker_did(cluster: Cluster) -> None:
+    await cluster.start(1, fsync="never")
+
+    with pytest.raises(ConfigError, match="fsync=never"):
+        await cluster.start(2)
+    settings = BrokerSettings(join=["node-1:9092"], fsync="never")
+    with pytest.raises(ConfigError, match="fsync=never"):
+        await cluster_to_join(settings, MemoryFiles())
 
 
 async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:

@@ -22,6 +22,16 @@ DRIVERS = {
 """The driver for an address that names none."""
 TIMEOUTS = {"psycopg": "connect_timeout", "pymysql": "connect_timeout", "pysqlite": "timeout"}
 """The drivers' names, in seconds, for the time they wait for a connection or a lock."""
+SILENCE = {
+    "psycopg": {
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
+    }
+}
+"""Options by which a driver notices that a network has gone silent, after about a minute. Without
+them it waits for the kernel: a quarter of an hour, or two hours for an answer."""
 DIALECT = re.compile(r"[A-Za-z][\w.]*(\+\w+)?:/")
 CONNINFO = re.compile(r"\s*\w+\s*=")
 """A connection string of libpq (`key=value`) that is no address begins like this."""
@@ -73,6 +83,8 @@ def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
     try:
         if url.get_driver_name() in TIMEOUTS:
             arguments[TIMEOUTS[url.get_driver_name()]] = max(1, timeout_ms // 1_000)
+        silence = SILENCE.get(url.get_driver_name(), {})
+        arguments |= {name: value for name, value in silence.items() if name not in url.query}
         return sa.create_engine(
             url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -16,9 +17,11 @@ from typing import Any
 
 import pytest
 import yaml
+from compose_spec import PyCompose
 
 from scripts.free_port import free_port
 from scripts.owned_process import start_owned
+from tests.certificates import Authority
 from tests.pipelines.run_process import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +57,15 @@ def unit_command() -> list[str]:
     return in_test_directories(shlex.split(line))
 
 
+def chart_command() -> list[str]:
+    """With the secrets that the chart mounts beside the configuration."""
+    manifests = yaml.safe_load_all((Path(__file__).parent / "chart_defaults.yaml").read_text())
+    [found] = [each for each in manifests if each and each["kind"] == "StatefulSet"]
+    [container] = found["spec"]["template"]["spec"]["containers"]
+    words = [re.sub(r"/etc/headwater-(tls|token)/", "/srv/", each) for each in container["args"]]
+    return in_test_directories(["headwater", *words])
+
+
 def in_test_directories(command: list[str]) -> list[str]:
     program = [sys.executable, "-B", "-m", "headwater.pipelines.cli"]
     places = [("/var/lib/headwater", "/mnt"), ("/etc/headwater", "/srv")]
@@ -67,7 +79,7 @@ def in_test_directories(command: list[str]) -> list[str]:
 @pytest.mark.skipif(
     os.geteuid() != 0 or sys.platform != "linux", reason="only root mounts a read-only root"
 )
-@pytest.mark.parametrize("command_of", [container_command, unit_command])
+@pytest.mark.parametrize("command_of", [container_command, unit_command, chart_command])
 def test_the_command_runs_without_rights_on_a_read_only_root_and_drains(
     tmp_path: Path, command_of: Any
 ) -> None:
@@ -75,6 +87,11 @@ def test_the_command_runs_without_rights_on_a_read_only_root_and_drains(
     volume.mkdir()
     config.mkdir()
     (config / "pipeline.yaml").write_text(PIPELINE)
+    certificate = Authority(config).issue("tls").read_bytes()
+    for name in ("tls.crt", "tls.key"):
+        (config / name).write_bytes(certificate)
+        (config / name).chmod(0o644)
+    (config / "token").write_text("a-token-of-the-test")
     port = free_port()
     command = [word.replace(":8471", f":{port}") for word in command_of()]
     who = f"--reuid={USER} --regid={USER} --clear-groups" if may_be_read() else ""
@@ -97,7 +114,10 @@ def test_the_command_runs_without_rights_on_a_read_only_root_and_drains(
         text=True,
     )
     try:
-        while not (is_ready(port) and (volume / "target.db").exists()):
+        while not (
+            is_ready(port, is_encrypted="--key-file=/srv/tls.key" in command)
+            and (volume / "target.db").exists()
+        ):
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
@@ -117,9 +137,12 @@ def may_be_read() -> bool:
     return all(path.stat().st_mode & 0o005 == 0o005 for path in needed)
 
 
-def is_ready(port: int) -> bool:
+def is_ready(port: int, *, is_encrypted: bool) -> bool:
+    """As a probe asks, which trusts every certificate."""
+    address = f"{'https' if is_encrypted else 'http'}://127.0.0.1:{port}/readyz"
+    trusting = ssl._create_unverified_context() if is_encrypted else None
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
+        with urllib.request.urlopen(address, timeout=60, context=trusting) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, ConnectionError):
         return False
@@ -163,3 +186,11 @@ def test_compose_runs_the_same_container_read_only_with_one_volume() -> None:
     ]
     assert services["prometheus"]["network_mode"] == "service:headwater"
     assert "ports" not in ours, "nothing listens beyond loopback"
+
+
+def test_the_compose_file_is_one_by_the_specification() -> None:
+    text = (DEPLOY / "container/compose.yaml").read_text()
+
+    assert PyCompose.from_yaml(text).service_names() == ["headwater", "prometheus"]
+    with pytest.raises(ValueError, match="read_only"):
+        PyCompose.from_yaml(text.replace("read_only: true", "read_only: perhaps"))

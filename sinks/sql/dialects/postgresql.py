@@ -57,6 +57,15 @@ VALUE_CLASSES = ("22", "23", "54")
 GONE = ("42P01", "42703", "3F000")
 
 
+NOTICE_SILENCE = (
+    "SELECT set_config(name, given.value, false) FROM pg_settings JOIN (VALUES"
+    " ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'),"
+    " ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '60000')) given(name, value) USING (name)"
+)
+"""By which the server ends our session a minute after the network has gone silent. By default it
+takes two hours, and our next session waits so long for the locks of this one."""
+
+
 class PostgresqlDialect(StagedDialect):
     """PostgreSQL. Temporary tables last as long as the connection, one per list of column types."""
 
@@ -84,6 +93,7 @@ class PostgresqlDialect(StagedDialect):
             "SET client_encoding TO 'UTF8'",
             "SET standard_conforming_strings TO on",
             "SET extra_float_digits TO 1",
+            NOTICE_SILENCE,
         ):
             run(connection, statement)
 

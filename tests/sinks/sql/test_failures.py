@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import (
     RebuildNeeded,
     RecordsRejected,
@@ -15,6 +17,7 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.model.changes import TableChanges
 from headwater.sinks.sink import Slice
+from headwater.sinks.sql.dialects.postgresql import PostgresqlDialect
 from headwater.sinks.sql.target import SqlTarget
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.sql.databases import POISONS, SqlBench
@@ -244,3 +247,34 @@ async def test_a_table_that_a_killed_run_makes_at_the_last_moment_is_taken(
 
     assert [row["id"] for row in await bench.rows("public.orders")] == [1]
     assert len(asked) == (1 if bench.kind == "mariadb" else 0)
+
+
+def test_a_connection_notices_a_silent_network_within_a_minute_unless_its_address_says_otherwise(
+    postgres: str, tmp_path: Path
+) -> None:
+    def options_of(address: str) -> dict[str, str]:
+        engine = engine_at(address, directory=tmp_path, timeout_ms=10_000)
+        with engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            found: dict[str, str] = driver.info.get_parameters()
+        return found
+
+    given = options_of(f"{postgres}?tcp_user_timeout=5000")
+    usual = options_of(postgres)
+
+    assert (usual["keepalives_idle"], usual["tcp_user_timeout"]) == ("30", "60000")
+    assert (given["keepalives_idle"], given["tcp_user_timeout"]) == ("30", "5000")
+
+
+def test_the_server_too_notices_a_silent_network_so_that_no_lock_stays(
+    postgres: str, tmp_path: Path
+) -> None:
+    engine = engine_at(postgres, directory=tmp_path, timeout_ms=10_000)
+    with engine.connect() as connection:
+        PostgresqlDialect().prepare(connection)
+        found = [
+            connection.exec_driver_sql(f"SHOW {name}").scalar()
+            for name in ("tcp_keepalives_idle", "tcp_keepalives_count", "tcp_user_timeout")
+        ]
+
+    assert found == ["30", "3", "60000"]

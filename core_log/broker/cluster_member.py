@@ -21,7 +21,10 @@ from headwater.core_log.protocol.messages.broker_registration import (
     BrokerListener,
     BrokerRegistrationRequest,
 )
-from headwater.core_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from headwater.core_log.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from headwater.core_log.replication.liveness import Sessions
 from headwater.core_log.storage.properties import decode_uuid
 
@@ -90,11 +93,7 @@ class ClusterMember:
                 return epoch
             waited_s = time() - began_s
             if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and waited_s > DUPLICATE_S_MAX:
-                raise ConfigError(
-                    "the node id belongs to another broker that is running",
-                    hint="give this broker a number of its own: --set node_id=2, for example",
-                    node_id=self._broker.node_id,
-                )
+                raise duplicate_id_error(self._broker.node_id)
             if code is ErrorCode.POLICY_VIOLATION:
                 raise ConfigError(
                     "the cluster's first broker runs with fsync=never",
@@ -202,8 +201,10 @@ class ClusterMember:
         self.peers.close()
 
 
-async def ask_cluster_id(dial: Dial, addresses: Sequence[Address]) -> str | None:
-    """Returns the id of the cluster of the first broker that answers."""
+async def describe_cluster(
+    dial: Dial, addresses: Sequence[Address]
+) -> DescribeClusterResponse | None:
+    """Returns the cluster of the first broker that answers, as it describes it."""
     for host, port in addresses:
         try:
             link = await open_link(host, port, dial, PeerSettings())
@@ -211,7 +212,7 @@ async def ask_cluster_id(dial: Dial, addresses: Sequence[Address]) -> str | None
             logger.debug("no broker answers at %s:%d: %s", host, port, error)
             continue
         try:
-            return (await link.ask(DescribeClusterRequest())).cluster_id
+            return await link.ask(DescribeClusterRequest())
         except (ConnectionLost, HeadwaterError) as error:
             logger.debug("the broker at %s:%d does not answer: %s", host, port, error)
         finally:
@@ -219,13 +220,28 @@ async def ask_cluster_id(dial: Dial, addresses: Sequence[Address]) -> str | None
     return None
 
 
-async def find_cluster_id(dial: Dial, addresses: Sequence[Address]) -> str:
-    """Waits until a broker of the cluster answers."""
-    is_logged = False
-    while (found := await ask_cluster_id(dial, addresses)) is None:
-        if not is_logged:
+async def find_cluster_id(dial: Dial, addresses: Sequence[Address], *, node_id: int) -> str:
+    """Waits until a broker of the cluster answers, and until nobody there has our node id: after
+    its disk was wiped a node may be back before its former session is over."""
+    time = asyncio.get_running_loop().time
+    began_s, is_logged = time(), False
+    while True:
+        found = await describe_cluster(dial, addresses)
+        if found is not None:
+            if node_id not in {each.broker_id for each in found.brokers}:
+                return found.cluster_id
+            if time() - began_s > DUPLICATE_S_MAX:
+                raise duplicate_id_error(node_id)
+        elif not is_logged:
             is_logged = True
             where = ", ".join(f"{host}:{port}" for host, port in addresses)
             logger.warning("no broker of the cluster answers at %s; waiting for it", where)
         await asyncio.sleep(RETRY_S)
-    return found
+
+
+def duplicate_id_error(node_id: int) -> ConfigError:
+    return ConfigError(
+        "the node id belongs to another broker that is running",
+        hint="give this broker a number of its own: --set node_id=2, for example",
+        node_id=node_id,
+    )

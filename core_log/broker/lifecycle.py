@@ -13,7 +13,7 @@ from typing import Self
 from weakref import WeakKeyDictionary
 
 from headwater.core_log.broker.broker import Broker
-from headwater.core_log.broker.cluster_member import ask_cluster_id, find_cluster_id
+from headwater.core_log.broker.cluster_member import describe_cluster, find_cluster_id
 from headwater.core_log.broker.dispatch import load_handlers
 from headwater.core_log.broker.held_log import release
 from headwater.core_log.broker.log_cleaner import Compact, LogCleaner
@@ -217,8 +217,9 @@ async def cluster_to_join(
         )
     addresses = [parse_address(each) for each in settings.join]
     if files.exists(settings.data / META):
-        return await ask_cluster_id(dial, addresses)
-    return await find_cluster_id(dial, addresses)
+        found = await describe_cluster(dial, addresses)
+        return None if found is None else found.cluster_id
+    return await find_cluster_id(dial, addresses, node_id=settings.node_id)
 
 
 Beside = Callable[[RunningBroker], AbstractAsyncContextManager[None]]

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from headwater.core_log.broker import cluster_member
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.lifecycle import cluster_to_join
 from headwater.core_log.foundation.errors import ConfigError
@@ -365,6 +366,31 @@ async def test_a_cluster_syncs_whatever_its_first_broker_did(cluster: Cluster) -
     settings = BrokerSettings(join=["node-1:9092"], fsync="never")
     with pytest.raises(ConfigError, match="fsync=never"):
         await cluster_to_join(settings, MemoryFiles())
+
+
+async def test_a_fourth_broker_is_a_member_without_a_vote(cluster: Cluster) -> None:
+    first = (await three(cluster))[0]
+
+    fourth = await cluster.start(4)
+
+    assert first.image.alive == fourth.image.alive == [1, 2, 3, 4]
+    assert vote(fourth) == [1, 2, 3]
+    cluster.kill(1)
+    assert await create(cluster, 4, "after") == ErrorCode.NONE
+    await cluster.until(lambda: fourth.image.alive == [2, 3, 4])
+
+
+async def test_a_new_directory_with_the_id_of_a_live_broker_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_member, "DUPLICATE_S_MAX", 0.2)
+    await cluster.start(1)
+
+    settings = BrokerSettings(node_id=1, join=["node-1:9092"])
+    with pytest.raises(ConfigError, match="node id belongs to another broker"):
+        await cluster_to_join(settings, MemoryFiles(), cluster.dial)
+    joining = BrokerSettings(node_id=2, join=["node-1:9092"])
+    assert await cluster_to_join(joining, MemoryFiles(), cluster.dial) == cluster.cluster_id
 
 
 async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:

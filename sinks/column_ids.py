@@ -53,10 +53,11 @@ class ColumnIds:
             and names[column.name] not in self.others
         }
 
-    def find_gone(self, schema: TableSchema) -> set[str]:
-        """Returns names in the target of columns that the source has no more."""
+    def find_kept(self, schema: TableSchema) -> set[str]:
+        """Returns names in the target of columns that the source has. Others belong to dropped
+        columns, or were made for rows that were never committed."""
         there = {column.id for column in schema.columns}
-        return {name for id, name in self._of(schema).items() if id not in there}
+        return {name for id, name in self._of(schema).items() if id in there} | self.others
 
     def find_fills(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:
         """Returns, by target name, columns that get a value for existing rows, or another column's

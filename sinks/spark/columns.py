@@ -79,10 +79,10 @@ class AlteredColumns:
         """Returns the table's columns, under their names in this layout."""
         renames = self.held.find_renames(schema, _same(schema)) if may_rename(policy) else {}
         renames = {old: new for old, new in renames.items() if old in present.names}
-        gone = self.held.find_gone(schema)
+        kept = self.held.find_kept(schema)
         taken = {new for new in renames.values() if new in present.names and new not in renames}
         for old, new in renames.items():
-            is_taken, divides = new in taken - gone, {old, new} & {*partition_by}
+            is_taken, divides = new in taken & kept, {old, new} & {*partition_by}
             if is_taken or divides:
                 raise RebuildNeeded(
                     "a column cannot be renamed in place",

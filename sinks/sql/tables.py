@@ -331,9 +331,9 @@ class SqlTables:
     ) -> SchemaAlteration:
         policy = dict(self.context.schema_changes)
         renames = column_ids.find_renames(schema, layout.names) if may_rename(policy) else {}
-        gone = {self._fold(name) for name in column_ids.find_gone(schema)}
+        kept = {self._fold(name) for name in column_ids.find_kept(schema)}
         there, renames, replaced = self._reflect(
-            connection, layout, schema, settings, renames, gone
+            connection, layout, schema, settings, renames, kept
         )
         statements = [
             *statements,
@@ -479,11 +479,11 @@ class SqlTables:
         schema: TableSchema,
         settings: SqlTableSettings,
         renames: Mapping[str, str],
-        gone: Collection[str],
+        kept: Collection[str],
     ) -> tuple[list[Column], dict[str, str], list[str]]:
         """Reads the table's columns under the source's names, without ours; the renames to make;
-        and columns whose names others get. `gone` are folded names of columns that the source has
-        no more.
+        and columns whose names others get. `kept` are folded names of columns that the source
+        has.
 
         Raises if the table was made for another purpose.
         """
@@ -512,8 +512,8 @@ class SqlTables:
                 hint=REBUILD,
             )
         present = [each["name"] for each in found]
-        renames = self._without_made(renames, present)
-        replaced = self._find_replaced(schema, renames, present, gone)
+        renames = self._without_made(schema, renames, present)
+        replaced = self._find_replaced(schema, renames, present, kept)
         sources = {self._fold(short): name for name, short in layout.names.items()}
         sources |= {self._fold(old): sources[self._fold(new)] for old, new in renames.items()}
         columns = []
@@ -526,9 +526,21 @@ class SqlTables:
                 columns[-1] = replace(columns[-1], is_nullable=False)
         return columns, renames, replaced
 
-    def _without_made(self, renames: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
-        """Returns the renames not yet made; some may have been made before without the rows."""
+    def _without_made(
+        self, schema: TableSchema, renames: Mapping[str, str], there: Collection[str]
+    ) -> dict[str, str]:
+        """Returns the renames not yet made; some may have been made before without the rows.
+        Raises if one was made to a name that the column does not have any more."""
         present = {*map(self._fold, there)}
+        for old, new in renames.items():
+            if not present & {self._fold(old), self._fold(new)}:
+                raise RebuildNeeded(
+                    "a column to be renamed is missing in the target",
+                    table=str(schema.table),
+                    stored=old,
+                    comes=new,
+                    hint=REBUILD,
+                )
         return {old: new for old, new in renames.items() if self._fold(old) in present}
 
     def _find_replaced(
@@ -536,15 +548,15 @@ class SqlTables:
         schema: TableSchema,
         renames: Mapping[str, str],
         there: Sequence[str],
-        gone: Collection[str],
+        kept: Collection[str],
     ) -> list[str]:
-        """Returns columns of the target that the source has no more, and whose names others get:
+        """Returns columns of the target that the source does not have, and whose names others get:
         readers of the log do not have their values either."""
         olds = {*map(self._fold, renames)}
         news = {self._fold(new): old for old, new in renames.items()}
         found = [name for name in there if self._fold(name) in news.keys() - olds]
         for name in found:
-            if self._fold(name) not in gone:
+            if self._fold(name) in kept:
                 raise RebuildNeeded(
                     "a column has the name of another one that the target still has",
                     table=str(schema.table),

@@ -48,7 +48,6 @@ KILLS = (
     Kill("executor", "written", 3),
     Kill("driver", "writing"),
 )
-"""The first four are one of each."""
 
 
 @dataclass(frozen=True, slots=True)

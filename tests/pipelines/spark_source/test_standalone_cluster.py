@@ -1,6 +1,7 @@
 """Executors of a real cluster read the log over the network, by code that was sent to them."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,12 @@ from tests.pipelines.spark_source.standalone_cluster import standalone_cluster
 from tests.served_log import served_log
 from tests.slices import changes_of, schema_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.environ.get("HEADWATER_BUDGET") != "long", reason="make compat has the time"
+    ),
+]
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "tests.pipelines.spark_source.cluster_program"
 SCHEMA = schema_of(id=pa.int64(), note=pa.string())

@@ -51,6 +51,8 @@ TOGETHER = {
         "tests/pipelines/spark_source/",
         "tests/sinks/spark/test_contract.py",
         "tests/sinks/spark/test_driver_plan.py",
+        "tests/sinks/spark/test_job_group.py",
+        "tests/sinks/spark/test_lake_pipeline.py",
     ),
 }
 """One process does all of each: the first keep several processes of their own busy, the second

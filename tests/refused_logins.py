@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
+import pytest
 import sqlalchemy as sa
 
 from scripts.free_port import free_port
@@ -60,6 +61,30 @@ def wrong_password(server: str) -> Iterator[Refused]:
             rules.write_text(before)
             owner.execute("SELECT pg_reload_conf()")
             owner.execute("DROP ROLE headwater_asked")
+
+
+class RefusedLogins:
+    """What a source or a sink says of them: a subclass looks."""
+
+    async def check(self, refused: Refused, directory: Path) -> None:
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+    async def test_a_server_that_is_not_there_is_named_with_host_port_and_reason(
+        self, kind: str, tmp_path: Path
+    ) -> None:
+        for refused in (closed(kind), unknown_host(kind)):
+            await self.check(refused, tmp_path)
+
+    @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+    async def test_a_server_that_lets_nobody_in_is_named_with_the_reason(
+        self, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> None:
+        server: str = request.getfixturevalue(kind)
+
+        await self.check(unknown_database(server), tmp_path)
+        with wrong_password(server) as refused:
+            await self.check(refused, tmp_path)
 
 
 PORTS = {"postgresql": 5432, "mysql": 3306}

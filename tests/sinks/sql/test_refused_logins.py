@@ -6,34 +6,13 @@ import pytest
 
 from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
 from tests.contract.sink_suite import ORDERS
-from tests.refused_logins import (
-    SECRET,
-    Refused,
-    closed,
-    unknown_database,
-    unknown_host,
-    wrong_password,
-)
+from tests.refused_logins import SECRET, Refused, RefusedLogins
 from tests.sinks.sql.databases import SqlBench
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
-async def test_a_server_that_is_not_there_is_named_with_host_port_and_reason(
-    kind: str, tmp_path: Path
-) -> None:
-    for refused in (closed(kind), unknown_host(kind)):
-        await _holds(refused, tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-async def test_a_server_that_lets_nobody_in_is_named_with_the_reason(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    server: str = request.getfixturevalue(kind)
-
-    await _holds(unknown_database(server), tmp_path)
-    with wrong_password(server) as refused:
-        await _holds(refused, tmp_path)
+class TestSink(RefusedLogins):
+    async def check(self, refused: Refused, directory: Path) -> None:
+        await _holds(refused, directory)
 
 
 async def test_a_file_that_cannot_be_opened_is_named_with_its_path(tmp_path: Path) -> None:

@@ -10,13 +10,10 @@ from typing import Any
 
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.embedded import EmbeddedLog
-from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import TaskRun
 from tests.crash.lake_points import watch_lake
 from tests.crash.pipeline_points import (
     Fuse,
@@ -27,6 +24,7 @@ from tests.crash.pipeline_points import (
     Point,
     watch_sql,
 )
+from tests.pipelines.task_runs import task_run
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
@@ -69,17 +67,7 @@ async def live(path: Path, point: Point | None) -> dict[str, int]:
     killing, pipeline = KillingLog(log, fuse), fused(loaded, fuse)
 
     async def run(task: str, *, until_end: bool) -> None:
-        await run_task(
-            TaskRun(
-                pipeline,
-                task,
-                killing,
-                desired=lambda: DesiredTaskState(loaded.name),
-                clock=SystemClock(),
-                report=lambda _: None,
-                until_end=until_end,
-            )
-        )
+        await run_task(task_run(pipeline, task, killing, until_end=until_end))
 
     try:
         sinks = [asyncio.ensure_future(run(part.name, until_end=False)) for part in loaded.sinks]

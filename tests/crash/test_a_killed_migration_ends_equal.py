@@ -7,17 +7,16 @@ import pytest
 
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.embedded import EmbeddedLog
-from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import control_topic, read_desired
-from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.migration_approval import approve
 from tests.crash.pipeline_points import Fuse, KillingLog, Point
 from tests.crash.pipeline_process import PATIENCE_S, PROCESSES
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
 from tests.pipelines.loops.migration.test_rekey_pipeline import KeyedShop
+from tests.pipelines.task_runs import task_run
 
 POINTS = (
     Point("schema appended", 1, True),
@@ -109,14 +108,6 @@ async def live(path: Path, point: Point) -> None:
     await approve(loaded, log, now_ms=1)
     wanted = await read_desired(log, loaded.name)
     await checked_first()(
-        TaskRun(
-            loaded,
-            "source",
-            KillingLog(log, Fuse(point)),
-            desired=lambda: wanted,
-            clock=SystemClock(),
-            report=lambda _: None,
-            until_end=True,
-        )
+        task_run(loaded, "source", KillingLog(log, Fuse(point)), desired=lambda: wanted)
     )
     await log.close()

@@ -7,8 +7,8 @@ import pytest
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import TaskRun
 from headwater.sinks.spark.consistent_read import TablesAt, tables_at
+from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.world import World, tell
 
 ORDERS = TableId("shop", "orders")
@@ -26,14 +26,12 @@ def newest(directory: Path) -> TablesAt:
 async def run(world: World, *paused: str) -> None:
     for task in ("source", "spark"):
         await run_task(
-            TaskRun(
+            task_run(
                 world.loaded,
                 task,
                 world.log,
                 desired=lambda: DesiredTaskState("shop", paused_tables=frozenset(paused)),
                 clock=world.clock,
-                report=lambda _: None,
-                until_end=True,
             )
         )
 

@@ -9,10 +9,10 @@ import pytest
 
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import OffsetsApplied, StateChanged, TaskRun, TaskState
+from headwater.pipelines.reports import OffsetsApplied, StateChanged, TaskState
 from headwater.pipelines.time_travel.verify.result import ComparedSides
+from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
@@ -165,17 +165,7 @@ async def run_told(world: World, task: str) -> dict[str, str]:
 
 async def reports_of(world: World, task: str) -> list[Any]:
     told: list[Any] = []
-    await run_task(
-        TaskRun(
-            world.loaded,
-            task,
-            world.log,
-            desired=lambda: DesiredTaskState("copy"),
-            clock=world.clock,
-            report=told.append,
-            until_end=True,
-        )
-    )
+    await run_task(task_run(world.loaded, task, world.log, clock=world.clock, report=told.append))
     return told
 
 

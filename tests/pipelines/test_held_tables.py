@@ -10,14 +10,14 @@ from headwater.core_log.foundation.errors import BeingReadAgain
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.loops.ingest.signals import free_space
-from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
+from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
 from tests.databases import Guest
+from tests.pipelines.task_runs import task_run
 
 FILE = """
 pipeline: {{name: shop, schema_changes: {{change_type: fail}}}}
@@ -39,17 +39,7 @@ async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_pat
     log = await EmbeddedLog.open(BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0"))
 
     async def run() -> None:
-        await checked_first()(
-            TaskRun(
-                loaded,
-                SOURCE,
-                log,
-                desired=lambda: DesiredTaskState("shop"),
-                clock=SystemClock(),
-                report=said.append,
-                until_end=True,
-            )
-        )
+        await checked_first()(task_run(loaded, SOURCE, log, report=said.append))
 
     try:
         await run()

@@ -17,16 +17,15 @@ from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.loops.deliver.quarantine import error_text
-from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     RebuildResult,
     find_rebuilding,
     rebuild,
 )
+from tests.pipelines.task_runs import task_run
 from tests.pipelines.test_failed_tables import TABLES, make_tables, pipeline
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
@@ -68,17 +67,7 @@ def loaded_in(directory: Path, served: ServedLog) -> LoadedPipeline:
 async def delivered(loaded: LoadedPipeline, served: ServedLog) -> None:
     log = KafkaLog(KafkaSettings(bootstrap=list(served.log.bootstrap)))
     try:
-        await run_task(
-            TaskRun(
-                loaded,
-                "sql",
-                log,
-                desired=lambda: DesiredTaskState("shop"),
-                clock=SystemClock(),
-                report=lambda _: None,
-                until_end=True,
-            )
-        )
+        await run_task(task_run(loaded, "sql", log))
     finally:
         await log.close()
 

@@ -13,17 +13,15 @@ import orjson
 import pytest
 
 from headwater.core_log.embedded import EmbeddedLog
-from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import header_column, header_lists
 from headwater.core_log.records.record_views import RecordColumns
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import Report, TaskRun
 from tests.databases import Guest
+from tests.pipelines.task_runs import task_run
 
 FILE = """
 pipeline: shop
@@ -46,10 +44,6 @@ LARGE = "repeat('0123456789', 1000)"
 ONE_READ = FetchLimit(64 << 20)
 
 
-def ignore(_: Report) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Flow:
     guest: Guest
@@ -59,17 +53,7 @@ class Flow:
 
     async def run(self, task: str) -> None:
         """Until what is there now has been read, or applied."""
-        await run_task(
-            TaskRun(
-                self.loaded,
-                task,
-                self.log,
-                desired=lambda: DesiredTaskState("shop"),
-                clock=SystemClock(),
-                report=ignore,
-                until_end=True,
-            )
-        )
+        await run_task(task_run(self.loaded, task, self.log))
 
     async def tell(self, *statements: str) -> None:
         self.guest.execute(*statements)

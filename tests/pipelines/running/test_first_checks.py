@@ -5,18 +5,17 @@ from pathlib import Path
 import pytest
 
 from headwater.core_log.embedded import EmbeddedLog
-from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import Fenced
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.commits import small_batch
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.internal_topics import SCHEMAS, internal_topics
 from headwater.pipelines.journal.positions import encode_positions, positions_home
 from headwater.pipelines.loops.ingest.ingest import writer_name
-from headwater.pipelines.reports import Report, RowsMoved, TaskRun
+from headwater.pipelines.reports import Report, RowsMoved
 from headwater.pipelines.running.first_checks import checked_first
+from tests.pipelines.task_runs import task_run
 
 FILE = """
 pipeline: shop
@@ -46,17 +45,7 @@ async def test_a_source_does_not_wait_for_what_was_left_open_by_one_that_was_kil
     position = encode_positions("shop", {"file/rows.csv": "{}"}, now_ms=0)
     await left_open.append(positions_home("shop"), position)
 
-    await checked_first()(
-        TaskRun(
-            loaded,
-            "source",
-            log,
-            desired=lambda: DesiredTaskState("shop"),
-            clock=SystemClock(),
-            report=reports.append,
-            until_end=True,
-        )
-    )
+    await checked_first()(task_run(loaded, "source", log, report=reports.append))
 
     assert [each.rows for each in reports if isinstance(each, RowsMoved)] == [1]
     with pytest.raises(Fenced):
@@ -81,17 +70,7 @@ async def test_the_topics_of_the_log_are_seen_to_once_before_a_source_runs(
 
     monkeypatch.setattr(log, "ensure_topic", noted)
     for _ in range(2):  # and of a source that begins again
-        await run(
-            TaskRun(
-                loaded,
-                "source",
-                log,
-                desired=lambda: DesiredTaskState("shop"),
-                clock=SystemClock(),
-                report=lambda _: None,
-                until_end=True,
-            )
-        )
+        await run(task_run(loaded, "source", log))
 
     assert seen_to.count(SCHEMAS) == 2
     await log.close()

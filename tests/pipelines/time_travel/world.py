@@ -10,9 +10,7 @@ from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.table_selection import (
     ComparedTable,
@@ -20,6 +18,7 @@ from headwater.pipelines.time_travel.verify.table_selection import (
     subjects_of,
 )
 from headwater.pipelines.time_travel.verify.verify import Verifier
+from tests.pipelines.task_runs import task_run
 
 
 class World:
@@ -31,17 +30,7 @@ class World:
     async def run(self, *tasks: str) -> None:
         """The source and every sink to their ends, or only those tasks."""
         for task in tasks or ("source", *(part.name for part in self.loaded.sinks)):
-            await run_task(
-                TaskRun(
-                    self.loaded,
-                    task,
-                    self.log,
-                    desired=lambda: DesiredTaskState(self.loaded.name),
-                    clock=self.clock,
-                    report=lambda _: None,
-                    until_end=True,
-                )
-            )
+            await run_task(task_run(self.loaded, task, self.log, clock=self.clock))
 
     async def subject(self, table: str) -> ComparedTable:
         return subject_of(

@@ -17,14 +17,14 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.given_files import sink_elsewhere
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import make_sink, run_task, split_reader_of
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
-from headwater.pipelines.reports import Report, RowsMoved, TaskRun
+from headwater.pipelines.reports import Report, RowsMoved
 from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
 from headwater.pipelines.time_travel.rebuild.replay import Replay, replay
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.sinks.sink import Slice
+from tests.pipelines.task_runs import task_run
 from tests.served_log import ServedLog, offsets_of, served_log
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import COMMITTED_US, changes_of, schema_of
@@ -79,17 +79,7 @@ class Shop:
 
     async def deliver(self) -> None:
         async with self.client() as log:
-            await run_task(
-                TaskRun(
-                    self.loaded,
-                    "spark",
-                    log,
-                    desired=lambda: DesiredTaskState("shop"),
-                    clock=SystemClock(),
-                    report=self.reports.append,
-                    until_end=True,
-                )
-            )
+            await run_task(task_run(self.loaded, "spark", log, report=self.reports.append))
 
     def notes(self) -> dict[int, str]:
         found = self.bench.table("public.orders")

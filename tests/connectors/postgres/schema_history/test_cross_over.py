@@ -15,9 +15,8 @@ from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.ingest.ingest import SOURCE
-from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
+from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
@@ -28,6 +27,7 @@ from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVe
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.pipelines.time_travel.verify.verify import Verifier
 from tests.databases import Guest
+from tests.pipelines.task_runs import task_run
 
 FILE = """
 pipeline: shop
@@ -59,17 +59,7 @@ class Crossing:
             await self.run_task(task)
 
     async def run_task(self, task: str) -> None:
-        await checked_first()(
-            TaskRun(
-                self.loaded,
-                task,
-                self.log,
-                desired=lambda: DesiredTaskState("shop"),
-                clock=SystemClock(),
-                report=self.report,
-                until_end=True,
-            )
-        )
+        await checked_first()(task_run(self.loaded, task, self.log, report=self.report))
 
     def report(self, report: Report) -> None:
         if isinstance(report, StateChanged):

@@ -9,17 +9,16 @@ import orjson
 import pytest
 
 from headwater.core_log.embedded import EmbeddedLog
-from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import SourceUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import RemarksMade, Report, Reporter, TaskRun
+from headwater.pipelines.reports import RemarksMade, Report, Reporter
 from tests.connectors.postgres.test_into_the_log import Flow
 from tests.databases import Guest
+from tests.pipelines.task_runs import task_run
 
 FILE = """
 pipeline: {{name: shop, salt: a secret of sixteen or more}}
@@ -76,17 +75,7 @@ async def ran(guest: Guest, directory: Path, rule: str) -> Ran:
 async def has_ended(loaded: LoadedPipeline, log: Log, report: Reporter) -> bool:
     """False where a table that is left out was found to be well, so that another life begins."""
     try:
-        await run_task(
-            TaskRun(
-                loaded,
-                "source",
-                log,
-                desired=lambda: DesiredTaskState("shop"),
-                clock=SystemClock(),
-                report=report,
-                until_end=True,
-            )
-        )
+        await run_task(task_run(loaded, "source", log, report=report))
     except SourceUnavailable as error:
         assert "can be captured by now" in error.problem
         return False

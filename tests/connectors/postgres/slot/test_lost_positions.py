@@ -14,18 +14,16 @@ from pydantic import SecretStr
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.core_log.embedded import EmbeddedLog
-from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.preview import doctor_checks
 from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
-from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.first_checks import checked_first
 from scripts.embedded_postgres import POLL_S
 from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
+from tests.pipelines.task_runs import task_run
 
 PIPELINE = """
 pipeline: shop
@@ -246,17 +244,7 @@ async def run_once(file: Path) -> None:
     log = await EmbeddedLog.open(settings)
     try:
         for task in ("source", "sql"):
-            await checked_first()(
-                TaskRun(
-                    loaded,
-                    task,
-                    log,
-                    desired=lambda: DesiredTaskState(loaded.name),
-                    clock=SystemClock(),
-                    report=lambda _: None,
-                    until_end=True,
-                )
-            )
+            await checked_first()(task_run(loaded, task, log))
     finally:
         await log.close()
 

@@ -21,7 +21,6 @@ from headwater.pipelines.journal.control import control_topic, read_desired
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.preview.plan import Plan, plan_of
-from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.migration_approval import approve
 from headwater.pipelines.time_travel.history.key_history import key_bytes, key_history
@@ -29,6 +28,7 @@ from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find
 from headwater.pipelines.time_travel.verify.result import ComparedSides
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.pipelines.time_travel.verify.verify import Verifier
+from tests.pipelines.task_runs import task_run
 
 PIPELINE = """
 pipeline: shop
@@ -86,17 +86,7 @@ class Shop:
                 await approve(loaded, log, now_ms=1)
             wanted, run_task = await read_desired(log, loaded.name), checked_first()
             for task in ("source", *(part.name for part in loaded.sinks)):
-                await run_task(
-                    TaskRun(
-                        loaded,
-                        task,
-                        log,
-                        desired=lambda: wanted,
-                        clock=SystemClock(),
-                        report=lambda _: None,
-                        until_end=True,
-                    )
-                )
+                await run_task(task_run(loaded, task, log, desired=lambda: wanted))
 
         self.do(work)
 
@@ -245,15 +235,7 @@ def test_a_sink_that_is_behind_keeps_its_former_topic(shop: Shop) -> None:
         wanted = await read_desired(log, loaded.name)
         for migrates in (False, True):
             await checked_first()(
-                TaskRun(
-                    loaded if migrates else before,
-                    "source",
-                    log,
-                    desired=lambda: wanted,
-                    clock=SystemClock(),
-                    report=lambda _: None,
-                    until_end=True,
-                )
+                task_run(loaded if migrates else before, "source", log, desired=lambda: wanted)
             )
         gone = drop_former(log, loaded.name, with_unread=False, now_ms=1)
         return [each async for each in gone]

@@ -19,9 +19,8 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.given_files import sink_elsewhere
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.control import DesiredTaskState, read_desired
+from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from headwater.pipelines.time_travel.history.cut_points import CutPoint, find_cut_point
 from headwater.pipelines.time_travel.rebuild.rebuild import (
@@ -34,6 +33,7 @@ from headwater.pipelines.time_travel.rebuild.rebuild import (
 )
 from headwater.sinks.files.formats import table as read_files
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
+from tests.pipelines.task_runs import task_run
 
 PIPELINE = """
 pipeline: shop
@@ -66,17 +66,7 @@ def tell(directory: Path, story: Story) -> Any:
 
 async def run_to_end(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
     for task in ("source", "sql"):
-        await run_task(
-            TaskRun(
-                loaded,
-                task,
-                log,
-                desired=lambda: DesiredTaskState(loaded.name),
-                clock=SystemClock(),
-                report=lambda _: None,
-                until_end=True,
-            )
-        )
+        await run_task(task_run(loaded, task, log))
 
 
 async def rebuilt(loaded: LoadedPipeline, log: EmbeddedLog, *, swaps: bool) -> RebuildResult:

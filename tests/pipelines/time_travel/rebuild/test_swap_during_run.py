@@ -13,9 +13,9 @@ from headwater.core_log.foundation.errors import Fenced
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredState, control_topic
 from headwater.pipelines.loops.assembly import make_sink, run_task
-from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.tasks import _newest_restart
 from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding
+from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """
@@ -62,14 +62,8 @@ def test_a_running_sink_goes_on_after_a_swap(
                 seen = _newest_restart(desired.now)
                 life = asyncio.create_task(
                     run_task(
-                        TaskRun(
-                            later,
-                            "sql",
-                            world.log,
-                            desired=lambda: desired.now,
-                            clock=SystemClock(),
-                            report=lambda _: None,
-                            until_end=False,
+                        task_run(
+                            later, "sql", world.log, desired=lambda: desired.now, until_end=False
                         )
                     )
                 )

@@ -8,9 +8,10 @@ from typing import Any
 
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import DesiredTaskState, read_desired
-from headwater.pipelines.reports import VERIFY, TaskRun
+from headwater.pipelines.reports import VERIFY
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.tasks import jobs_of
+from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """
@@ -25,14 +26,7 @@ async def verified(world: World) -> DesiredTaskState:
     """What the task has written into the log, by the time that it has something about it."""
     task = asyncio.create_task(
         checked_first()(
-            TaskRun(
-                world.loaded,
-                VERIFY,
-                world.log,
-                desired=lambda: DesiredTaskState(world.loaded.name),
-                clock=world.clock,
-                report=lambda _: None,
-            )
+            task_run(world.loaded, VERIFY, world.log, clock=world.clock, until_end=False)
         )
     )
     try:

@@ -10,14 +10,12 @@ from typing import Any
 import psycopg
 
 from headwater.core_log.foundation.clock import SystemClock
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import make_source, run_task
 from headwater.pipelines.reports import (
     Report,
     Reporter,
     RowsMoved,
     StateChanged,
-    TaskRun,
     TaskState,
 )
 from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
@@ -26,6 +24,7 @@ from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.pipelines.time_travel.verify.verify import Verifier
 from tests.databases import database_in
 from tests.pipelines.run_process import PATIENCE_S
+from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """
@@ -64,13 +63,8 @@ async def running(world: World, *, told: Reporter = lambda _: None) -> AsyncIter
     tasks = [
         asyncio.create_task(
             run_task(
-                TaskRun(
-                    world.loaded,
-                    task,
-                    world.log,
-                    desired=lambda: DesiredTaskState(world.loaded.name),
-                    clock=world.clock,
-                    report=hear,
+                task_run(
+                    world.loaded, task, world.log, clock=world.clock, report=hear, until_end=False
                 )
             )
         )

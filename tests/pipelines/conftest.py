@@ -3,6 +3,7 @@ made-up parts for it."""
 
 import json
 import logging
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,3 +79,13 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         return path
 
     return write_file
+
+
+@pytest.fixture
+def runs() -> "Iterator[list[subprocess.Popen[str]]]":
+    """Everything in here is gone after the test."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()

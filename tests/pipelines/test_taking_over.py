@@ -4,7 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,6 @@ async def hold():
 
 asyncio.run(hold())
 """
-
-
-@pytest.fixture
-def runs() -> "Iterator[list[subprocess.Popen[str]]]":
-    """Everything in here is gone after the test."""
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def a_holder(data: Path) -> "subprocess.Popen[str]":

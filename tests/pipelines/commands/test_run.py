@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -32,16 +32,6 @@ source: {type: generator, size: 1000, total: 6000, rate: 0, batch_rows: 200}
 sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
 """
 SECOND_SINK = '  - {type: sql, name: second, url: "sqlite:///second.db"}\n'
-
-
-@pytest.fixture
-def runs() -> "Iterator[list[subprocess.Popen[str]]]":
-    """Everything in here is gone after the test."""
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def test_a_second_run_hands_over_what_can_be_obeyed_looks_on_and_leaves(

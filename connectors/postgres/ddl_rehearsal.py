@@ -22,7 +22,7 @@ from headwater.connectors.postgres.schema_history.table_definition import (
 )
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.settings import PostgresSettings
-from headwater.connectors.postgres.snapshot.reread_estimate import estimate_of
+from headwater.connectors.postgres.snapshot.chunk_planner import estimate_of
 from headwater.connectors.postgres.snapshot.rereads import begun_by, held_by_kind
 from headwater.connectors.source import DdlOutcome, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected

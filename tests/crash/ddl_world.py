@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from headwater.connectors.postgres.publication import monitor
-from headwater.connectors.snapshot import reread_limit
+from headwater.connectors.snapshot import reread_limits
 from tests.crash.background_writer import BackgroundWriter
 from tests.crash.command_process import CommandProcess
 from tests.crash.ddl_dialect import DdlDialect
@@ -31,7 +31,7 @@ PATIENCE_S = int(os.environ.get("HEADWATER_DDL_PATIENCE", 600))
 def be_quick() -> None:
     """Lets a table be read again more than twice within an hour, and looks for tables that are made
     anew more than once a minute."""
-    reread_limit.HOUR_MS = 0
+    reread_limits.HOUR_MS = 0
     monitor.LOOK_MS = 1_000
 
 

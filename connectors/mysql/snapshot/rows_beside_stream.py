@@ -36,7 +36,7 @@ from headwater.connectors.mysql.snapshot.whole_table import (
     truncation_before_rows,
 )
 from headwater.connectors.schema_policies import find_forbidden
-from headwater.connectors.snapshot.reread_estimate import RereadEstimate, estimate_reread
+from headwater.connectors.snapshot.reread_limits import RereadEstimate, estimate_reread
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext

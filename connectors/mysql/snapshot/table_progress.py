@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from headwater.connectors.snapshot import reread_limit
+from headwater.connectors.snapshot import reread_limits
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import TableId
 
@@ -91,11 +91,11 @@ class MysqlTableProgress:
 
     def start(self, now_ms: int) -> "MysqlTableProgress":
         return replace(
-            self, is_started=True, starts_ms=reread_limit.add_start(self.starts_ms, now_ms)
+            self, is_started=True, starts_ms=reread_limits.add_start(self.starts_ms, now_ms)
         )
 
     def is_one_too_many(self, now_ms: int) -> bool:
-        return not self.is_started and reread_limit.is_one_too_many(self.starts_ms, now_ms)
+        return not self.is_started and reread_limits.is_one_too_many(self.starts_ms, now_ms)
 
     def text(self) -> str:
         said: dict[str, Any] = {"version": FORMAT_VERSION, "rows": self.rows}

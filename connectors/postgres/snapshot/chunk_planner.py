@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.snapshot.progress import LeafProgress
+from headwater.connectors.snapshot.reread_limits import ROW_BYTES, RereadEstimate, estimate_reread
+from headwater.connectors.source import FreeSpace
 from headwater.core_log.foundation.errors import SourceUnavailable
+
+if TYPE_CHECKING:
+    from headwater.connectors.postgres.settings import SnapshotSettings
 
 CHUNK_BYTES = 4 << 20
 """Size of a chunk's pages, including large values: a limit for tables of few large rows, so that a
@@ -78,6 +84,20 @@ async def sizes_of(connection: PgConnection, roots: Sequence[int]) -> list[Table
         for root, oid, namespace, name, filenode, estimate, analyzed_pages, pages, size in rows
         if pages is not None and size is not None
     ]
+
+
+async def estimate_of(
+    connection: PgConnection, oid: int, settings: "SnapshotSettings", free: Sequence[FreeSpace]
+) -> RereadEstimate:
+    """Returns how much a re-read of the table would read, by the catalog."""
+    sizes = await sizes_of(connection, [oid])
+    return estimate_reread(
+        sum(each.rows_expected or each.bytes // ROW_BYTES for each in sizes),
+        sum(each.bytes for each in sizes),
+        rows_per_second=settings.max_rows_per_second,
+        between=settings.between,
+        free=free,
+    )
 
 
 async def check_unchanged(

@@ -17,7 +17,7 @@ from headwater.connectors.postgres.snapshot.progress import (
     chunks_of,
     part_of,
 )
-from headwater.connectors.snapshot.reread_estimate import RereadEstimate
+from headwater.connectors.snapshot.reread_limits import RereadEstimate
 from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.model.changes import Positions
 

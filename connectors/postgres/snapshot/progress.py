@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from headwater.connectors.postgres.server.lsn import PgSnapshot, lsn_text, parse_lsn
-from headwater.connectors.snapshot import reread_limit
+from headwater.connectors.snapshot import reread_limits
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import TableId
 
@@ -152,11 +152,11 @@ class TableSnapshotProgress:
         """Counts the start. Each re-read counts once, however often it starts again."""
         if self.is_started:
             return self
-        starts = reread_limit.add_start(self.starts_ms, now_ms)
+        starts = reread_limits.add_start(self.starts_ms, now_ms)
         return replace(self, is_started=True, starts_ms=starts)
 
     def is_one_too_many(self, now_ms: int) -> bool:
-        return not self.is_started and reread_limit.is_one_too_many(self.starts_ms, now_ms)
+        return not self.is_started and reread_limits.is_one_too_many(self.starts_ms, now_ms)
 
     def text(self) -> str:
         said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows, "oid": self.oid}

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.snapshot.chunk_planner import estimate_of
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
-from headwater.connectors.postgres.snapshot.reread_estimate import estimate_of
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.schema_policies import find_forbidden
-from headwater.connectors.snapshot.reread_estimate import RereadEstimate
+from headwater.connectors.snapshot.reread_limits import RereadEstimate
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
 from headwater.core_log.model.table_schema import TableId, TableSchema

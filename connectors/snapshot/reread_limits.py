@@ -1,4 +1,4 @@
-"""How much is to be read of a table that is to be read again, how long that takes, and the room."""
+"""Whether a table is read again without a person: how often, how many rows, and the free space."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,10 @@ ROW_BYTES = 100
 """About what a row takes, in a table that was never analyzed."""
 READ_BYTES_PER_SECOND = 20 << 20
 """About the speed at which a table is read from disk, on a machine of two cores."""
+
+STARTS_MAX = 2
+"""Within an hour."""
+AT_ONCE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,21 @@ def estimate_reread(
     if rows_per_second is not None:
         seconds = max(seconds, rows / rows_per_second)
     return RereadEstimate(rows, size, seconds, between, free)
+
+
+def add_start(starts_ms: tuple[int, ...], now_ms: int) -> tuple[int, ...]:
+    """Returns the latest starts with this one. Re-reads directly after another count with it: one
+    schema change may be seen in several steps."""
+    if starts_ms and now_ms - starts_ms[-1] < AT_ONCE_MS:
+        return starts_ms
+    return (*starts_ms, now_ms)[-STARTS_MAX:]
+
+
+def is_one_too_many(starts_ms: tuple[int, ...], now_ms: int) -> bool:
+    """Whether a start now would be the third within an hour."""
+    recent = [each for each in starts_ms if now_ms - each < HOUR_MS]
+    is_apart = bool(recent) and now_ms - recent[-1] >= AT_ONCE_MS
+    return is_apart and len(recent) >= STARTS_MAX
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """A table is read again twice within an hour; a third time waits for a person."""
 
-from headwater.connectors.snapshot.reread_limit import (
+from headwater.connectors.snapshot.reread_limits import (
     AT_ONCE_MS,
     HOUR_MS,
     add_start,

@@ -44,7 +44,7 @@ async def forward(broker: "Broker", frame: bytes, client_host: str) -> bytes:
     data = await _ask_until_answered(broker, envelope)
     with suppress(TimeoutError, ConnectionLost, HeadwaterError):
         async with asyncio.timeout(SHOWN_S_MAX):
-            await broker.metadata.wait_applied(await _committed_to(broker))
+            await catch_up(broker)
     return data
 
 
@@ -67,12 +67,12 @@ async def _ask_until_answered(broker: "Broker", envelope: EnvelopeRequest) -> by
         await asyncio.sleep(RETRY_S)
 
 
-async def _committed_to(broker: "Broker") -> int:
-    """Returns up to where the controller has committed by now."""
+async def catch_up(broker: "Broker") -> None:
+    """Returns once this broker shows all that the controller has committed by now."""
     partition = DescribeQuorumPartition(partition_index=0)
     topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=(partition,))
     said = await broker.peers.ask_controller(DescribeQuorumRequest(topics=(topic,)))
-    return said.topics[0].partitions[0].high_watermark
+    await broker.metadata.wait_applied(said.topics[0].partitions[0].high_watermark)
 
 
 async def forward_request(broker: "Broker", request: Request[A]) -> A:

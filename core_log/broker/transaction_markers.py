@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from headwater.core_log.broker.forwarder import catch_up
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.request_batches import RequestBatches
 from headwater.core_log.foundation.errors import (
@@ -14,6 +15,7 @@ from headwater.core_log.foundation.errors import (
     LogUnavailable,
 )
 from headwater.core_log.groups.transactions import VERSION_2
+from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.write_txn_markers import (
@@ -59,6 +61,12 @@ class TransactionMarkers:
     ) -> Collection[TopicPartition]:
         """Returns the partitions in which the marker may not be committed yet. A deleted partition
         needs none."""
+        partitions = list(partitions)
+        if any(self._broker.image.partition(*at) is None for at in partitions):
+            try:  # a coordinator that is new here may not have heard of a partition yet
+                await catch_up(self._broker)
+            except (ConnectionLost, HeadwaterError):
+                return partitions
         here, left = list[TopicPartition](), list[TopicPartition]()
         by_leader = defaultdict[int, list[TopicPartition]](list)
         for at in partitions:

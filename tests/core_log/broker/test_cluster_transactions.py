@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.coordination import Coordination
 from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.transaction_markers import TransactionMarker
+from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.groups.group_coordinator import partition_of
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -389,3 +393,31 @@ async def test_any_broker_knows_the_coordinators(cluster: Cluster) -> None:
     assert {each.coordinators[0].node_id for each in told} == {
         cluster.coordinator_of("payments").node_id
     }
+
+
+async def test_a_partition_that_a_coordinator_has_not_heard_of_is_not_taken_for_deleted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.commit(cluster.controller.create_topics([NewTopic("new", 1, 3)]))
+    leader = cluster.leader_of("new", 0)
+    behind = next(node for node in cluster.nodes.values() if node is not leader)
+    await cluster.tell(*(each for each in cluster.nodes if each != behind.node_id))
+    at, marker = TopicPartition("new", 0), TransactionMarker(7, 1, False, 0, 1)
+    can_ask: list[bool] = []
+
+    async def catch_up(broker: Broker) -> None:
+        if not can_ask:
+            raise LogUnavailable("the cluster has no controller at the moment")
+        await cluster.tell(behind.node_id)
+
+    monkeypatch.setattr("headwater.core_log.broker.transaction_markers.catch_up", catch_up)
+
+    unsure = await behind.broker.markers.write(marker, [at])
+    can_ask.append(True)
+    left = await behind.broker.markers.write(marker, [at])
+    deleted = await behind.broker.markers.write(marker, [TopicPartition("gone", 0)])
+
+    partition = leader.broker.find_led("new", 0)
+    assert partition is not None
+    assert (unsure, left, deleted) == ([at], [], [])
+    assert partition.high_watermark == partition.log.end_offset == 1

@@ -81,6 +81,11 @@ def as_list(value: Any) -> Any:
     return value if value is None or isinstance(value, list | tuple) else [value]
 
 
+def split_addresses(value: Any) -> Any:
+    """Accepts addresses in one text, between commas."""
+    return [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+
+
 def parse_unless(word: str, parse: Callable[[Any], Any], value: Any) -> Any:
     """Parses the text; `word` means that there is no bound."""
     return None if value == word else parse(value)
@@ -126,8 +131,8 @@ Texts = Annotated[
     BeforeValidator(as_list),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-HostPorts = Annotated[Texts, AfterValidator(check_host_ports)]
-"""Addresses of brokers, such as `kafka-1:9092`."""
+HostPorts = Annotated[Texts, BeforeValidator(split_addresses), AfterValidator(check_host_ports)]
+"""Addresses of brokers, such as `kafka-1:9092`, as a list or as Kafka's tools take them."""
 HttpAddress = Annotated[str, AfterValidator(check_http_address)]
 PatternText = Annotated[str, AfterValidator(check_pattern)]
 """A glob or a `/regex/`, see `headwater.core_log.foundation.name_patterns`."""

@@ -1,8 +1,9 @@
 """What settings say of themselves is found in their sources, once somebody asks."""
 
-from pydantic import Field, create_model
+import pytest
+from pydantic import Field, TypeAdapter, ValidationError, create_model
 
-from headwater.core_log.foundation.settings import Settings, explanations_of
+from headwater.core_log.foundation.settings import HostPorts, Settings, explanations_of
 
 
 class Ship(Settings):
@@ -43,3 +44,15 @@ def test_settings_without_a_source_explain_nothing() -> None:
     made = create_model("Made", __base__=Settings, name=(str, ""))
 
     assert explanations_of(made) == {"name": ""}
+
+
+@pytest.mark.parametrize("written", ["a:1", "a:1,b:2", "a:1, b:2", ["a:1", "b:2"]])
+def test_addresses_of_brokers_are_a_list_or_one_text_with_commas(written: object) -> None:
+    found = TypeAdapter(HostPorts).validate_python(written)
+
+    assert found == (("a:1",) if written == "a:1" else ("a:1", "b:2"))
+
+
+def test_an_address_between_commas_is_checked() -> None:
+    with pytest.raises(ValidationError, match="not one of a broker"):
+        TypeAdapter(HostPorts).validate_python("a:1,,b:2")

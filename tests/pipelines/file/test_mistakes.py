@@ -290,7 +290,7 @@ def test_a_function_that_is_not_there_is_found_before_a_run(
         ("log: {{type: kafka, bootstrap: [a:1, '{}']}}", "canary:"),
         ("log: {{type: kafka, bootstrap: '{}'}}", "canary:99999"),
         ("log: {{type: kafka, bootstrap: '{}'}}", "http://canary:9092"),
-        ("log: {{type: kafka, bootstrap: '{}'}}", "a:9092,canary:9092"),
+        ("log: {{type: kafka, bootstrap: '{}'}}", "a:9092,canary"),
         ("log: {{value: flat-avro, registry: '{}'}}", "canary:8081"),
         ("log: {{value: flat-avro, registry: '{}'}}", "htp://u:canary@h"),
         ("log: {{value: flat-avro, registry: '{}'}}", "http:/canary"),

@@ -268,7 +268,7 @@ async def first_to_answer(nodes: Sequence[Node], *, within_s: float) -> Node:
                     timeout=HEAD_START_S if waiting else None,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                for task in done:
+                for task in [each for each in under_way if each in done]:
                     node = under_way.pop(task)
                     try:
                         task.result()

@@ -10,21 +10,23 @@ T = TypeVar("T")
 
 async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Returns the results in order. The first failure cancels the others and is raised
-    unchanged."""
+    unchanged. Tasks are cancelled in their order, so that a simulation can be played again."""
     calls = list(calls)
-    if len(calls) == 1:
-        return [await calls[0]]
+    if len(calls) <= 1:
+        return [await call for call in calls]
+    tasks = [asyncio.ensure_future(call) for call in calls]
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call) for call in calls]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks if task in done]
 
 
 async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
-    """Returns the result or raises the error of the first one that ends; the others are
-    cancelled."""
+    """Returns the result or raises the error of the first one that ends, or of the first in order
+    where several do; the others are cancelled."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -32,7 +34,7 @@ async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return done.pop().result()
+    return next(task for task in tasks if task in done).result()
 
 
 async def in_thread(work: Callable[[], T], threads: Executor | None = None) -> T:

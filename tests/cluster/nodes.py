@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from scripts.free_port import free_ports
 from scripts.owned_process import start_owned
 from tests.cluster.links import Links
 
+PROJECT = Path(__file__).resolve().parents[2]
 COUNT = 3
 STOP_S_MAX = 60
 """A node that cannot hand over what it leads waits for others; after this time it is killed."""
@@ -61,6 +63,7 @@ class Nodes:
             node: f"127.0.0.1:{port}" for node, port in enumerate(ports, start=1)
         }
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.has_begun = False
         self.paused: set[int] = set()
 
     @property
@@ -82,6 +85,10 @@ class Nodes:
     @abstractmethod
     def data(self, node: int) -> Path: ...
 
+    def logs(self, node: int) -> Path:
+        """Where the directories of its partitions are."""
+        return self.data(node)
+
     def ports(self, node: int) -> Sequence[int]:
         """Where others reach it."""
         return [int(self.addresses[node].rpartition(":")[2])]
@@ -93,7 +100,7 @@ class Nodes:
             output.write(b"--- started\n")
             before = self.links.within(node) if self.links else ()
             command = [*before, *self.command(node)]
-            self._processes[node] = start_owned(command, stdout=output, stderr=output)
+            self._processes[node] = start_owned(command, cwd=PROJECT, stdout=output, stderr=output)
 
     def kill(self, node: int) -> None:
         process = self._processes.pop(node)
@@ -213,3 +220,27 @@ class KafkaNodes(Nodes):
             command = [*tool, "-t", CLUSTER_ID, "-c", str(self._properties(node))]
             subprocess.run(command, check=True, capture_output=True)
         super().start(node)
+
+
+class HeadwaterNodes(Nodes):
+    """Ours; the first begins the cluster and the others join it."""
+
+    def data(self, node: int) -> Path:
+        return self.directory / f"data-{node}"
+
+    def logs(self, node: int) -> Path:
+        return self.data(node) / "log"
+
+    def command(self, node: int) -> Sequence[object]:
+        program = [sys.executable, "-m", "headwater.pipelines.cli", "broker"]
+        place = ["--data", self.data(node), "--listen", self.addresses[node]]
+        settings = [f"node_id={node}", "internal_partitions=4", "auto_create_topics=false"]
+        others = [address for each, address in self.addresses.items() if each != node]
+        is_founder = node == 1 and not self.has_begun
+        self.has_begun = True
+        return [
+            *program,
+            *place,
+            *([] if is_founder else ["--join", ",".join(others)]),
+            *(word for each in settings for word in ("--set", each)),
+        ]

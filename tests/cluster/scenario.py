@@ -77,7 +77,7 @@ class Play:
             self._workload.abandon()
             raise
         self._nodes.stop_all()
-        data = {node: self._nodes.data(node) for node in self._nodes.addresses}
+        data = {node: self._nodes.logs(node) for node in self._nodes.addresses}
         return [*problems_of(self._workload.seen), *differences(data, [*ORDERS, *COPIES])]
 
     async def _all(self, steps: Iterable[Step]) -> None:

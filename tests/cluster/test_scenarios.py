@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.cluster.links import Links, can_have_namespaces
-from tests.cluster.nodes import COUNT, KafkaNodes, Nodes
+from tests.cluster.nodes import COUNT, HeadwaterNodes, KafkaNodes, Nodes
 from tests.cluster.scenario import Play, Step, parse, scenarios
 from tests.contract.apache_kafka import java
 
@@ -24,15 +24,15 @@ pytestmark = [
 MakeNodes = Callable[[Links | None], Nodes]
 
 
-@pytest.fixture(params=[pytest.param("apache kafka", marks=pytest.mark.kafka)])
-async def make_nodes(tmp_path: Path) -> AsyncIterator[MakeNodes]:
-    jars = os.environ.get("HEADWATER_KAFKA_JARS")
-    if not jars:
-        pytest.skip("Apache Kafka is not here: HEADWATER_KAFKA_JARS=$(scripts/fetch_kafka.sh)")
+@pytest.fixture(params=["headwater", pytest.param("apache kafka", marks=pytest.mark.kafka)])
+async def make_nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[MakeNodes]:
     made = list[Nodes]()
 
     def make(links: Links | None) -> Nodes:
-        made.append(KafkaNodes(tmp_path, java(jars), links))
+        if request.param == "headwater":
+            made.append(HeadwaterNodes(tmp_path, links))
+        else:
+            made.append(KafkaNodes(tmp_path, java(os.environ["HEADWATER_KAFKA_JARS"]), links))
         return made[-1]
 
     try:

@@ -37,6 +37,7 @@ def client_settings(*addresses: tuple[str, int]) -> KafkaSettings:
         retry_delay_ms_max=200,
         transaction_timeout_ms=5_000,
         abort_for_ms=1_000,
+        replication_factor=len(addresses),
     )
 
 

@@ -1,17 +1,19 @@
 """A simulated machine with one broker: its process may be killed or paused, its power cut, its disk
 fail."""
 
+import asyncio
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.dispatch import load_handlers
-from headwater.core_log.broker.lifecycle import PeriodicTasks
+from headwater.core_log.broker.lifecycle import PeriodicTasks, cluster_to_join
 from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult
 from headwater.core_log.storage.compaction_worker import Compaction
@@ -21,7 +23,8 @@ from tests.simulation.network import Network
 from tests.simulation.virtual_time import LoopClock, Process
 
 SERVED = load_handlers()
-DATA = Path("/data")
+DATA, PORT = "/data", 9092
+RESTART_S = 0.5
 
 
 class Machine:
@@ -35,14 +38,18 @@ class Machine:
         *,
         settings: Mapping[str, Any],
         node_id: int = 1,
+        join: Sequence[tuple[str, int]] = (),
     ) -> None:
+        """`join` names the machines whose cluster it joins."""
         self._network, self._clock, self._random = network, clock, random
-        self._settings, self._node_id = settings, node_id
+        self._settings, self._node_id, self._join = settings, node_id, list(join)
         self.name = f"node-{node_id}"
-        self.address = (self.name, 9092)
+        self.address = (self.name, PORT)
         self._disk = MemoryFiles()
         self.files = FaultyFiles(self._disk)
         self.process: Process | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
         self.broker: Broker | None = None
         self._server: BrokerServer | None = None
         self._periodic: PeriodicTasks | None = None
@@ -55,16 +62,47 @@ class Machine:
         """Starts the broker; it listens once it is ready."""
         assert self.process is None, "a machine runs one broker"
         self.process = Process(f"broker {self._node_id}")
-        self.process.start(self._start(self.process))
+        self._starting = self.process.start(self._start(self.process))
+        self._supervisor = asyncio.ensure_future(self._supervise(self.process, self._starting))
+
+    async def _supervise(self, process: Process, starting: "asyncio.Task[None]") -> None:
+        """A process that cannot start, as its disk is full, is started again."""
+        try:
+            await starting
+        except (HeadwaterError, OSError):
+            if self.process is process:
+                self.kill()
+                await asyncio.sleep(RESTART_S)
+                if self.process is None:
+                    self.boot()
+
+    async def started(self) -> None:
+        """Returns once the broker serves clients."""
+        assert self._starting is not None, "a machine is booted first"
+        await asyncio.wait([self._starting])
+        self._starting.result()
 
     async def _start(self, process: Process) -> None:
-        random = Random(self._random.random())
-        store = Store.open(
-            DATA, files=self.files, clock=self._clock, random=random, node_id=self._node_id
+        random, dial = Random(self._random.random()), self._network.dialer(self.name)
+        settings = BrokerSettings(
+            data=DATA,
+            **self._settings,
+            node_id=self._node_id,
+            join=[f"{host}:{port}" for host, port in self._join],
         )
-        settings = BrokerSettings(**self._settings)
-        broker = Broker(settings, store, SERVED, clock=self._clock, random=random)
+        cluster_id = await cluster_to_join(settings, self.files, dial)
+        store = Store.open(
+            settings.data,
+            files=self.files,
+            clock=self._clock,
+            random=random,
+            node_id=self._node_id,
+            cluster_id=cluster_id,
+        )
+        broker = Broker(settings, store, SERVED, clock=self._clock, random=random, dial=dial)
         server = BrokerServer(broker, SERVED)
+        if broker.needs_peers:
+            self._network.listen(self.address, server, process)
         await broker.open(*self.address)
         periodic = PeriodicTasks(broker, compact=self._compact)
         periodic.start()
@@ -91,6 +129,8 @@ class Machine:
         assert self.process is not None, "only a running broker can be ended"
         self.process.kill()
         self._network.leave(self.address, is_silent=is_silent)
+        if not is_silent:
+            self._network.forget(self.name)
         self.process = self.broker = self._server = self._periodic = None
 
     async def stop(self) -> None:
@@ -101,6 +141,7 @@ class Machine:
 
         async def work() -> None:
             await periodic.stop()
+            await broker.leave()
             broker.end_waits()
             await server.drain(10.0)
             await broker.close()

@@ -22,13 +22,29 @@ class NothingLeft(Exception):
     """Everybody waits for something that nobody will do."""
 
 
+class _Call:
+    """A callback of a process, which may be cancelled while the process stands still."""
+
+    __slots__ = ("args", "callback", "context", "handle")
+
+    def __init__(
+        self, context: Context, callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> None:
+        self.context, self.callback, self.args = context, callback, args
+        self.handle: asyncio.Handle | None = None
+
+    def run(self) -> None:
+        if self.handle is None or not self.handle.cancelled():
+            self.callback(*self.args)
+
+
 class Process:
     """All that one simulated process has started: it can be killed, or paused, between any two
     steps."""
 
     def __init__(self, name: str) -> None:
         self.name, self.is_over, self.is_paused = name, False, False
-        self._held: list[tuple[Context, Callable[..., object], tuple[Any, ...]]] = []
+        self._held: list[_Call] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
     def context(self) -> Context:
@@ -40,7 +56,7 @@ class Process:
         """Starts a task of this process on the running loop."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "processes are simulated on virtual time"
-        loop.processes.add(self)
+        loop.processes[self] = None
         return loop.create_task(work, context=self.context())
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
@@ -49,11 +65,11 @@ class Process:
             self._tasks = [each for each in self._tasks if not each.done()]
         self._tasks.append(task)
 
-    def run(self, context: Context, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def run(self, call: _Call) -> None:
         if self.is_over or self.is_paused:
-            self._held.append((context, callback, args))
+            self._held.append(call)
         else:
-            callback(*args)
+            call.callback(*call.args)
 
     def pause(self) -> None:
         self.is_paused = True
@@ -63,8 +79,8 @@ class Process:
         self.is_paused = False
         held, self._held = self._held, []
         loop = asyncio.get_event_loop()
-        for context, callback, args in held:
-            loop.call_soon(callback, *args, context=context)
+        for call in held:
+            loop.call_soon(call.run, context=call.context)
 
     def kill(self) -> None:
         """Nothing of it is done again while anybody looks, not even what it does at its end."""
@@ -96,7 +112,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, random: Random) -> None:
         self._time = _NoSockets()
         self._random = random
-        self.processes: set[Process] = set()
+        self.processes: dict[Process, None] = {}
+        """In the order in which they were started."""
         super().__init__(self._time)
         self.set_task_factory(_new_task)  # type: ignore[arg-type]
 
@@ -110,7 +127,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         process = context.get(_process)
         if process is None:
             return super().call_soon(callback, *args, context=context)
-        return super().call_soon(process.run, context, callback, args, context=context)
+        call = _Call(context, callback, args)
+        call.handle = super().call_soon(process.run, call, context=context)
+        return call.handle
 
     def call_at(  # type: ignore[override]
         self,
@@ -123,7 +142,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         process = context.get(_process)
         if process is None:
             return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, process.run, context, callback, args, context=context)
+        call = _Call(context, callback, args)
+        call.handle = handle = super().call_at(when, process.run, call, context=context)
+        return handle
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any

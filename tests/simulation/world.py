@@ -22,7 +22,7 @@ from tests.simulation.load import (
     WriterClient,
     simulated_log,
 )
-from tests.simulation.machine import Machine
+from tests.simulation.machine import PORT, Machine
 from tests.simulation.network import Network
 from tests.simulation.virtual_time import LoopClock, simulate
 
@@ -171,6 +171,7 @@ class World:
         self.random = Random(seed)
         self.network = Network(self._fork())
         self._clock = LoopClock(loop)
+        self._addresses = [(f"node-{each}", PORT) for each in range(1, nodes + 1)]
         self.machines = [
             Machine(
                 self.network,
@@ -178,10 +179,10 @@ class World:
                 self._fork(),
                 settings={**BROKER, **settings},
                 node_id=node_id,
+                join=[address for address in self._addresses if node_id > 1],
             )
             for node_id in range(1, nodes + 1)
         ]
-        self._addresses = [each.address for each in self.machines]
         away_s_max = ALONE_AWAY_S_MAX if nodes == 1 else AWAY_S_MAX
         self._idle = [
             Faults(each, self.network, self._fork(), away_s_max=away_s_max)
@@ -215,6 +216,7 @@ class World:
         """Works under faults for a time, and then without any until everybody has succeeded."""
         for machine in self.machines:
             machine.boot()
+        await asyncio.gather(*(machine.started() for machine in self.machines))
         await self._create_topics()
         works = [asyncio.ensure_future(each.work()) for each in [*self.clients, *self.readers]]
         end_s = asyncio.get_running_loop().time() + virtual_s
@@ -231,19 +233,21 @@ class World:
         for each in [*self.clients, *self.readers]:
             each.is_over = True
         await asyncio.gather(*works)
-        try:
-            relay = next(each for each in self.clients if isinstance(each, RelayClient))
-            await drain_relay(relay, self.seen)
-            await self._read_everything()
-        except HeadwaterError as error:
-            self.seen.stuck.append(str(error))
+        relay = next(each for each in self.clients if isinstance(each, RelayClient))
+        for look in (drain_relay(relay, self.seen), self._read_everything()):
+            try:
+                await look
+            except HeadwaterError as error:
+                self.seen.stuck.append(str(error))
         for each in [*self.clients, *self.readers]:
             await each.log.close()
         await asyncio.gather(*(machine.stop() for machine in self.machines))
 
     async def _create_topics(self) -> None:
         log = self._new_log("creator")
-        await log.ensure_topic(*TOPICS)
+        config = {"min.insync.replicas": "2"} if len(self.machines) > 1 else {}
+        topics = [each.model_copy(update={"config": each.config | config}) for each in TOPICS]
+        await log.ensure_topic(*topics)
         await log.close()
 
     def _new_log(self, name: str) -> KafkaLog:

@@ -1,0 +1,59 @@
+"""Whatever befalls three brokers of one cluster, they lose, double, tear and invent nothing, and
+work again once nothing fails any more."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.simulation.world import FAULTS, Faults, play
+
+pytestmark = [pytest.mark.simulation, pytest.mark.slow]
+
+NODES = 3
+HISTORIES = max(2, settings().max_examples // 20)
+SHORT_S = 6.0
+CLUSTER_FAULTS = [*FAULTS, Faults.isolate]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_logged() -> Iterator[None]:
+    """Hundreds of faults are expected here."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_a_history_of_three_brokers_without_faults_is_sound() -> None:
+    history = play(1, virtual_s=2.0, faults=(), nodes=NODES)
+
+    assert not history.problems
+    assert sum(map(len, history.seen.final.values())) > 100
+
+
+def test_the_same_seed_plays_the_same_history_of_three_brokers() -> None:
+    first, second = (play(7, virtual_s=3.0, faults=CLUSTER_FAULTS, nodes=NODES) for _ in range(2))
+
+    assert first.faults == second.faults
+    assert first.digest == second.digest
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 11])
+def test_a_known_history_of_three_brokers_breaks_no_promise(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="takes minutes")
+@settings(max_examples=HISTORIES)
+@given(seed=st.integers(0, 2**32))
+def test_no_history_of_three_brokers_breaks_a_promise(seed: int) -> None:
+    check(seed)
+
+
+def check(seed: int) -> None:
+    history = play(seed, virtual_s=SHORT_S, faults=CLUSTER_FAULTS, nodes=NODES)
+
+    assert not history.problems, "\n".join([*history.faults, *history.problems[:20]])

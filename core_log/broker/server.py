@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 BACKLOG = 512
 API_VERSIONS = 18
-BETWEEN_BROKERS = (1, API_VERSIONS, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82)
+BETWEEN_BROKERS = frozenset({1, API_VERSIONS, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82})
 """APIs that are served before the broker is open, because others need it for the quorum."""
 DECODED_BYTES_MAX = 4 << 20
 """Limit for requests that are decoded field by field: their objects are many times as large and
@@ -38,7 +38,6 @@ class BrokerServer:
 
     def __init__(self, broker: "Broker", served: Mapping[int, ServedApi]) -> None:
         self._broker, self._served = broker, served
-        self._between_brokers = {key: served[key] for key in BETWEEN_BROKERS if key in served}
         self.request_bytes_max = broker.settings.request_bytes_max
         self._connections: set[Peer] = set()
         self._is_empty = asyncio.Event()
@@ -120,8 +119,9 @@ class BrokerServer:
     def answer(self, frame: memoryview, peer: Peer) -> Answer | Awaitable[Answer]:
         header = read_request_header(frame)
         served = self._served.get(header.api_key)
-        if served is None or not self._broker.is_open:
-            served = self._between_brokers.get(header.api_key)
+        if not self._broker.is_open and header.api_key not in BETWEEN_BROKERS:
+            peer.close()  # the client comes again
+            return None
         if served is None:
             raise_unserved(header.api_key, header.api_version)
         low, high = served.versions

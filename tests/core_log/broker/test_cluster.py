@@ -9,7 +9,7 @@ import pytest
 from headwater.core_log.broker import cluster_member
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.lifecycle import cluster_to_join
-from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
@@ -391,6 +391,27 @@ async def test_a_new_directory_with_the_id_of_a_live_broker_is_refused(
         await cluster_to_join(settings, MemoryFiles(), cluster.dial)
     joining = BrokerSettings(node_id=2, join=["node-1:9092"])
     assert await cluster_to_join(joining, MemoryFiles(), cluster.dial) == cluster.cluster_id
+
+
+async def test_a_member_without_a_majority_serves_no_client_and_loses_none(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await three(cluster)
+    await create(cluster, 1, "t")
+    for node_id in (1, 2, 3):
+        cluster.kill(node_id)
+
+    cluster.boot(1)
+    client = await cluster.client_of(1)  # it agrees on versions
+    with pytest.raises(HeadwaterError):
+        await client.ask(MetadataRequest(topics=None))
+    assert "not served" not in caplog.text
+
+    cluster.boot(2)
+    await cluster.until(lambda: cluster.brokers[1].is_open)
+    again = await cluster.client_of(1)
+    answer = await again.ask(MetadataRequest(topics=None))
+    assert [each.name for each in answer.topics] == ["t"]
 
 
 async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.console.hidden_columns import HiddenColumns
@@ -77,8 +77,23 @@ def test_a_person_finds_a_message_of_a_topic(
         page.get_by_role("link", name=GROUP).click()
         expect(page.get_by_role("cell", name="5", exact=True)).to_be_visible()
         check_accessible(page)
+        reset_to_the_beginning(page)
 
         page.get_by_role("link", name="Cluster").click()
         expect(page.get_by_role("heading", name="One broker has the log.")).to_be_visible()
         expect(page.get_by_role("cell", name="controller and broker")).to_be_visible()
         check_accessible(page)
+
+
+def reset_to_the_beginning(page: Page) -> None:
+    page.get_by_role("button", name="Reset…").click()
+    dialog = page.get_by_role("dialog")
+    typed = dialog.get_by_role("textbox", name="to run it")
+    expect(typed).to_be_visible()
+    check_accessible(page)
+    typed.fill(GROUP)
+    dialog.get_by_role("button", name="Run").click()
+    expect(dialog.get_by_text("done")).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("cell", name="5", exact=True)).to_have_count(0)
+    expect(page.get_by_role("cell", name="0", exact=True).first).to_be_visible()

@@ -3,6 +3,7 @@ import { useState } from "../vendor/hooks.mjs";
 import { place } from "../api.js";
 import { A, List, Loading, Spark, Tabs, html, useAnswer } from "../ui.js";
 import { bytes, count, plural, span } from "../words.js";
+import { CommandButton } from "./dialog.js";
 
 const LOOK_MS = 5000, TREND_SAMPLES = 12;
 const TABS = (topics, groups) => [["/log", "Topics", topics], ["/log/groups", "Consumer groups", groups]];
@@ -48,11 +49,18 @@ export function Groups() {
     : html`<section class="empty"><h2>No group has read this log</h2><p>Each sink of a pipeline keeps one, and so does every consumer that commits its offsets.</p></section>`}`;
 }
 
+const RESET = [
+  { name: "topic", label: "Topic" },
+  { name: "partition", label: "Partition", placeholder: "all" },
+  { name: "to", label: "To", placeholder: "earliest, latest, an offset, a time or an age (10m)" },
+];
+
 export function Group({ group }) {
   const { answer, problem } = useAnswer(`/groups${place(group)}`, LOOK_MS);
   if (!answer) return html`<${Loading} problem=${problem} />`;
   const lag = answer.partitions.reduce((sum, each) => sum + Math.max(each.lag, 0), 0), oldest = Math.max(0, ...answer.partitions.map((each) => each.lag_ms ?? 0));
-  return html`<p class="crumbs"><${A} to="/log/groups">Consumer groups<//> /</p><header class="title"><h1>${group}</h1><span class="dim">${answer.members.length ? answer.state : "nobody is a member; it keeps offsets"}</span></header>
+  return html`<p class="crumbs"><${A} to="/log/groups">Consumer groups<//> /</p><header class="title"><h1>${group}</h1><span class="dim">${answer.members.length ? answer.state : "nobody is a member; it keeps offsets"}</span>
+      <div class="acts">${answer.members.length ? null : html`<${CommandButton} kind="reset-group" target=${group} title=${`Reset the offsets of ${group}`} options=${{ topic: answer.partitions[0]?.topic ?? "", to: "earliest" }} fields=${RESET}>Reset…<//>`}</div></header>
     <dl class="card facts three"><div><dt>Records behind</dt><dd>${count(lag)}</dd></div><div><dt>Oldest unread record</dt><dd>${lag ? `${span(oldest)} old` : "none"}</dd></div><div><dt>Members</dt><dd>${answer.members.length}</dd></div></dl>
     <section class="card"><header><h2>Partitions</h2></header><${List} label="Partitions of the group" head=${["Topic", ["Partition"], ["Committed"], ["End"], ["Behind"], ["Oldest unread"], "Client"]}>
       ${answer.partitions.map((each) => html`<tr key=${`${each.topic}-${each.partition}`}><th scope="row"><${A} to=${`/log/topics${place(each.topic)}?partition=${each.partition}`}>${each.topic}<//></th><td class="num">${each.partition}</td>

@@ -3,6 +3,7 @@ value comes back."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from headwater.core_log.storage.compaction_worker import Compaction
 from tests.builders import START_MS, values_of
 from tests.core_log.broker.replicated import TOPIC, Node, Replicated
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "cleanup_policy": "compact",
     "segment_bytes": "300",
     "min_cleanable_dirty_ratio": "0.01",

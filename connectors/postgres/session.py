@@ -1,4 +1,4 @@
-"""One life of the source: from connecting, over the rows that are there, along the stream."""
+"""One run of the source: connects, reads the initial snapshot, and follows the stream."""
 
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -85,11 +85,11 @@ from headwater.core_log.model.table_schema import TableId
 logger = logging.getLogger(__name__)
 
 SLOT = "slot"
-"""What a remark is about while a slot is being made."""
+"""Name of the remark while a slot is created."""
 
 
 class ReplicationSession:
-    """Ends by an error when a connection breaks: the next life goes on where this one was."""
+    """Ends with an error when a connection breaks; the next run continues from the position."""
 
     def __init__(
         self, settings: PostgresSettings, context: SourceContext, resume_from: Positions
@@ -100,10 +100,10 @@ class ReplicationSession:
         self._publication = published_tables.publication_name(settings, context.pipeline)
         self.set_aside = RejectedRows()
         self.tables: Sequence[CapturedTable] = ()
-        """As they were when this life began."""
+        """The tables as they were at the start of this run."""
         self._following: StreamFollower | None = None
         self._wishes: list[Control] = []
-        """What users wanted before the stream was followed."""
+        """Signals that came before the stream was followed."""
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         try:
@@ -118,7 +118,7 @@ class ReplicationSession:
             raise
 
     async def _find_lost(self) -> list[TableId]:
-        """Tables that this life captures, and the next will leave out."""
+        """Tables that this run captures, and the next one will leave out."""
         async with open_connection(self._settings) as connection:
             looked = await look(connection, self._settings, self._context.pipeline)
         known = {each.oid for each in self.tables}
@@ -214,8 +214,8 @@ class ReplicationSession:
     async def _look(
         self, connection: PgConnection
     ) -> tuple[Publication | None, DiscoveredTables, list[CapturedTable]]:
-        """The publication comes first, so that whoever changes it from here on is noticed. The
-        last are tables that wait for a key."""
+        """Returns publication, tables, and the tables that wait for a key. The publication is read
+        first, so that later changes of it are noticed."""
         publication = await published_tables.look(connection, self._publication)
         looked = await self._look_at_tables(connection)
         if not looked.tables:
@@ -242,8 +242,8 @@ class ReplicationSession:
     async def _as_they_are_now(
         self, connection: PgConnection, tables: Sequence[CapturedTable]
     ) -> DiscoveredTables:
-        """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
-        which the stream does not speak; new tables wait for the next life."""
+        """Reads the tables again: a slot waits for open transactions, and tables may get other
+        columns meanwhile that the stream does not show. New tables wait for the next run."""
         looked = await self._look_at_tables(connection)
         known = {each.oid for each in tables}
         return looked._replace(tables=[each for each in looked.tables if each.oid in known])
@@ -265,7 +265,7 @@ class ReplicationSession:
             await self._following.control(control)
 
     async def _take_up_wishes(self, following: StreamFollower) -> None:
-        """One that cannot be fulfilled is said, and stops nothing."""
+        """Fulfils the signals; one that cannot be fulfilled is logged, and stops nothing."""
         self._following = following
         for signal in self._wishes:
             try:
@@ -277,7 +277,7 @@ class ReplicationSession:
     def _find_gone(
         self, before: Publication | None, looked: DiscoveredTables, held: Sequence[CapturedTable]
     ) -> dict[str, str]:
-        """Changes that are published and left out are missed, whoever they are of."""
+        """Returns parts of removed tables, and of tables whose published changes are left out."""
         streamed = frozenset[TableId]() if before is None else before.covered
         skipped = [each.table for each in looked.refused if each.table in streamed]
         return positions_of_removed(self._resume_from, [*looked.tables, *held], skipped)
@@ -329,7 +329,7 @@ class ReplicationSession:
         return True
 
     async def _tell_of_later(self, connection: PgConnection) -> None:
-        """Of tables that nobody reads, as they came into the file when all was over."""
+        """Reports tables that nobody reads, because the file names them since the end."""
         tables = (await look(connection, self._settings, self._context.pipeline)).tables
         later = [each.table for each in tables if part_of(each.table) not in self._resume_from]
         found = None
@@ -345,7 +345,7 @@ class ReplicationSession:
         self._context.report(Remark(NEW_TABLES, found))
 
     def _say_read(self, tables: Sequence[CapturedTable], positions: Positions) -> None:
-        """What earlier lives have read is done, whoever looks at this one."""
+        """Reports tables that earlier runs have read, because a report covers one run only."""
         for each in tables:
             said = positions.get(part_of(each.table))
             ledger = None if said is None else TableSnapshotProgress.parse(said)
@@ -367,7 +367,7 @@ class ReplicationSession:
         left: Collection[str],
         before: Publication | None,
     ) -> str:
-        """Returns what is to stand in the position of it."""
+        """Returns its part of the position."""
         names = [each.table for each in tables]
         spared = [part.removeprefix(PREFIX) for part in (*left, *(part_of(t.table) for t in held))]
         done = await manage.keep(
@@ -459,8 +459,8 @@ class ReplicationSession:
         told: Positions,
         connection: PgConnection,
     ) -> AsyncGenerator[ChangeBatch, None]:
-        """The rows that are there; the position of the stream, and what is told of the tables,
-        come before them."""
+        """Yields the rows of the initial snapshot, after the position of the stream and the parts
+        of the tables."""
         stream = lsn_text(created.consistent_lsn)
         positions = {SERVER: standing.server.part, STREAM: stream, **told}
         if standing.lost:
@@ -588,7 +588,7 @@ async def _of_lost_keys(
     held: Sequence[CapturedTable],
     connection: PgConnection,
 ) -> dict[str, str]:
-    """Parts of the position, which say from where on their rows may be read."""
+    """Returns parts of the position: from where on the rows of these tables may be read."""
     after = await wal_end(connection)
     cured = lost_keys.parts_of_cured(positions, tables, after=after)
     return cured | lost_keys.parts_of_held(positions, held, after=after)

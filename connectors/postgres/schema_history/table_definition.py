@@ -163,7 +163,7 @@ class LeafForm(NamedTuple):
     """A table that holds rows itself."""
 
     filenode: int
-    """Another one once all of it was written anew."""
+    """Changes when the table is rewritten."""
     is_made_empty: bool
     """Whether it was made as a partition, and not attached with rows that nobody streamed."""
     attached_in: Sequence[int]
@@ -210,7 +210,7 @@ class TableForm:
 
     @classmethod
     def parse(cls, text: str) -> tuple["TableForm", int | None]:
-        """With what `text` was told, if it was."""
+        """Returns the form, and the position that was stored with it, if any."""
         try:
             said = orjson.loads(text)
             if said["version"] > FORMAT_VERSION:

@@ -180,7 +180,7 @@ async def live_until_equal(folded: Folded, guest: Guest, *statements: str) -> No
     folded.killed()
 
 
-@pytest.mark.parametrize("batches", [2, 4])
+@pytest.mark.parametrize("batches", [2, 3])
 async def test_a_reading_that_is_killed_goes_on(guest: Guest, batches: int) -> None:
     create(guest, PARTITIONED)
     folded = Folded()

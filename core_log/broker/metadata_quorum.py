@@ -309,7 +309,11 @@ class MetadataQuorum:
         self._notify()
 
     def on_durable(self, offset: int) -> None:
-        """Called when our own disk has everything below `offset`."""
+        """Called when our own disk has everything below `offset`, or has failed: with others to
+        lead, this node leads and votes again when its log is opened again."""
+        if self._log.is_offline and not self.is_alone:
+            self._is_failed = True
+            self.on_role()
         if not self._is_failed:
             self._do(self.quorum.on_durable(self._clock.monotonic_ms()))
         self._notify()

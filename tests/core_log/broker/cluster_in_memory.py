@@ -16,7 +16,7 @@ from headwater.core_log.links.node import open_link
 from headwater.core_log.links.rpc import Rpc
 from headwater.core_log.storage.store import Store
 from tests.core_log.broker.in_memory import SERVED
-from tests.fakes import MemoryFiles
+from tests.fakes import FaultyFiles, MemoryFiles
 
 PORT = 9092
 WAIT_S = 30.0
@@ -27,7 +27,7 @@ class Cluster:
     """Brokers by node id; each keeps its files when it stops."""
 
     def __init__(self) -> None:
-        self.files: dict[int, MemoryFiles] = {}
+        self.files: dict[int, MemoryFiles | FaultyFiles] = {}
         self.brokers: dict[int, Broker] = {}
         self._servers: dict[int, BrokerServer] = {}
         self._channels: dict[int, list[InProcessChannel]] = {}
@@ -80,7 +80,9 @@ class Cluster:
         for channel in self._channels.pop(node_id, []):
             channel.close()
         broker.abandon()
-        self.files[node_id].after_kill()
+        files = self.files[node_id]
+        if isinstance(files, MemoryFiles):
+            files.after_kill()
 
     async def stop(self, node_id: int) -> None:
         """A clean stop."""

@@ -1,14 +1,17 @@
 """Brokers that join become members and voters, decide what any of them is asked, and go on without
 any one of them."""
 
+import errno
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from headwater.core_log.broker import cluster_member
 from headwater.core_log.broker.broker import Broker
-from headwater.core_log.broker.lifecycle import cluster_to_join
+from headwater.core_log.broker.lifecycle import PeriodicTasks, cluster_to_join
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -37,7 +40,7 @@ from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from tests.builders import DATA
 from tests.core_log.broker.cluster_in_memory import Cluster
-from tests.fakes import MemoryFiles
+from tests.fakes import FaultyFiles, MemoryFiles
 
 METADATA_DIRECTORY = DATA / "log" / "__cluster_metadata-0"
 
@@ -412,6 +415,29 @@ async def test_a_member_without_a_majority_serves_no_client_and_loses_none(
     again = await cluster.client_of(1)
     answer = await again.ask(MetadataRequest(topics=None))
     assert [each.name for each in answer.topics] == ["t"]
+
+
+async def test_a_controller_whose_disk_fails_gives_way_and_comes_back(cluster: Cluster) -> None:
+    disk = FaultyFiles(MemoryFiles())
+    cluster.files[1] = disk
+    first, second, third = await three(cluster)
+    periodic = PeriodicTasks(first)
+    periodic.start()
+
+    def fault(operation: str, path: Path) -> None:
+        if operation in {"sync", "replace"}:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    disk.fault = fault
+    done = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}  # the first answer may be lost
+    assert await create(cluster, 2, "during") in done
+    assert second.is_controller or third.is_controller
+
+    disk.heal()
+    await cluster.until(lambda: first.image.topic("during") is not None)
+    await cluster.until(lambda: first.image.alive == second.image.alive == [1, 2, 3])
+    assert await create(cluster, 1, "after") == ErrorCode.NONE
+    await periodic.stop()
 
 
 async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:

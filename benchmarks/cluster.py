@@ -21,11 +21,11 @@ from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.log import TopicPartition
-from tests.cluster.nodes import COUNT, KafkaNodes, Nodes
+from tests.cluster.nodes import COUNT, HeadwaterNodes, KafkaNodes, Nodes
 from tests.cluster.view import ClusterView
 from tests.simulation.load import batch_of
 
-KAFKA = "kafka"
+OURS, KAFKA = "headwater", "kafka"
 ROUNDS, KILLS = 5, 10
 PARTITIONS = 6
 MIN = {"min.insync.replicas": "2"}
@@ -268,7 +268,11 @@ def kafka_nodes(directory: Path, jars: Path | None) -> Nodes:
     return KafkaNodes(directory, java, properties="")
 
 
-MAKES: dict[str, Callable[[Path, Path | None], Nodes]] = {KAFKA: kafka_nodes}
+def our_nodes(directory: Path, jars: Path | None) -> Nodes:
+    return HeadwaterNodes(directory)
+
+
+MAKES: dict[str, Callable[[Path, Path | None], Nodes]] = {OURS: our_nodes, KAFKA: kafka_nodes}
 
 
 def main() -> None:

@@ -227,8 +227,8 @@ def keep_compiled_code(place: Path, database: Database) -> None:
     with fresh_ground(place, "compiled") as (directory, bootstrap):
         ours = Headwater(directory, database, bootstrap)
         ours.snapshot(KEPT_ROWS, parallel=1)
-        task = ours.before_history()
         database.new_table()
+        task = ours.before_history()
         database.insert(KEPT_ROWS, each=1_000, row=ROW)
         ours.catch_up(task, KEPT_ROWS)
 

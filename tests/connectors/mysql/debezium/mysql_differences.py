@@ -61,6 +61,7 @@ def permitted_of(guest: MysqlGuest) -> Sequence[Permitted]:
     ]
 
 
+TRUNCATE_TIME = "The time of a truncate is that of its commit."
 SECOND = {"ts_ms": 1_000, "ts_us": 1_000_000, "ts_ns": 1_000_000_000}
 
 
@@ -99,7 +100,7 @@ SHARED: Sequence[Permitted] = (
         lambda each: each.path == ("key",) and each.theirs is None and "__headwater" in each.ours,
     ),
     Permitted(
-        "The time of a truncate is that of its commit.",
+        TRUNCATE_TIME,
         _is_truncate,
     ),
     Permitted(

@@ -39,6 +39,7 @@ def permitted_of(guest: MysqlGuest) -> Sequence[Permitted]:
     maria = [
         Permitted("A zero timestamp is null in the stream, too.", of("timestamp")),
         Permitted("A uuid that ends with zeros is not moved.", of("uuid")),
+        Permitted(COMMIT_TIME, _is_later_in_commit),
     ]
     return [
         *SHARED,
@@ -62,7 +63,17 @@ def permitted_of(guest: MysqlGuest) -> Sequence[Permitted]:
 
 
 TRUNCATE_TIME = "The time of a truncate is that of its commit."
+COMMIT_TIME = "The time of a change is that of its commit, and not that of its statement."
+BY_CHANCE = {TRUNCATE_TIME, COMMIT_TIME}
+"""In MariaDB's whole seconds they are equal, unless a second begins between both."""
+LATE_S_MAX = 60
 SECOND = {"ts_ms": 1_000, "ts_us": 1_000_000, "ts_ns": 1_000_000_000}
+
+
+def _is_later_in_commit(each: Difference) -> bool:
+    if not in_source(*SECOND)(each):
+        return False
+    return bool(0 < each.ours - each.theirs <= LATE_S_MAX * SECOND[each.path[-1]])
 
 
 def _is_truncate(each: Difference) -> bool:

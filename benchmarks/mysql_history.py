@@ -13,6 +13,7 @@ from scripts.embedded_mysql import EmbeddedMysql
 
 DATABASE, DOCUMENTS, NUMBERS = "bench", "documents", "numbers"
 NUMBERS_MAX = 10_000
+LOOKS_MAX = 2_400
 SERVER = {
     "innodb-buffer-pool-size": "1G",
     "max-binlog-size": "1G",
@@ -114,12 +115,15 @@ class Database:
         )
 
     def wait_for_readers(self, count: int) -> None:
-        """Until so many stream from it."""
+        """Until so many stream from it; at most some minutes."""
         dumps = (
             "SELECT count(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
         )
-        while self.value(dumps) < count:
+        for _ in range(LOOKS_MAX):
+            if self.value(dumps) >= count:
+                return
             time.sleep(0.05)
+        raise AssertionError("nobody streams from the server")
 
 
 def tick(port: int, count: int) -> None:

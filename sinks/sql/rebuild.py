@@ -42,13 +42,14 @@ def shadow_of(target: "SqlTarget", recipe: RebuildRecipe) -> SqlShadow:
                 )
             begun = target.dialect.find(connection, target.tables.beside(live, SHADOW))
             mark = None if begun is None else begun.mark
-            if mark is not None and (mark.recipe == recipe.digest or not _is_ours(target, mark)):
+            is_other = mark is not None and mark.recipe != recipe.digest and _is_ours(target, mark)
+            if mark is not None and not is_other:
                 generation = mark.generation
             else:
                 generation = target.next_generation(connection, live)
         finally:
             connection.rollback()
-        if mark is not None and mark.generation != generation:
+        if is_other:
             _drop_copy(target, live)
         return SqlShadow(live, generation, recipe.newest, recipe.digest)
 

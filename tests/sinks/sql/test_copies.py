@@ -52,6 +52,32 @@ async def test_a_copy_has_the_types_that_come_last_and_older_values_in_them(
         await each.close()
 
 
+async def test_a_copy_that_was_begun_for_another_form_and_has_no_rows_is_made_anew(
+    bench: SqlBench,
+) -> None:
+    """MySQL and MariaDB commit DDL at once: the copy stays when its rows are rejected."""
+    topic = ScriptedTopic()
+    topic.append(TEXT, ("c", {"id": 1, "v": "word"}))
+    sink = bench.sink()
+    await sink.committed_offsets([topic.name])
+    await sink.apply(topic.slice())
+    numbers = schema_of("public.orders", id=pa.int64(), v=pa.int64())
+    begun = await sink.shadow(RebuildRecipe(numbers.table, numbers))
+    await begun.committed_offsets([topic.name])
+    with pytest.raises(RecordsRejected):
+        await begun.apply(topic.slice(start={0: 0}))
+    await begun.close()
+
+    shadow = await sink.shadow(RebuildRecipe(TEXT.table, TEXT))
+    await shadow.committed_offsets([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+    await sink.swap(TEXT.table)
+
+    assert await bench.rows("public.orders") == [{"id": 1, "v": "word"}]
+    for each in (shadow, sink):
+        await each.close()
+
+
 async def test_a_copy_keeps_a_type_that_holds_the_last_one(bench: SqlBench) -> None:
     narrow = schema_of("public.orders", id=pa.int64(), v=pa.int32())
     wide = schema_of("public.orders", id=pa.int64(), v=pa.int64())

@@ -29,6 +29,10 @@ from headwater.core_log.protocol.messages.metadata import (
 A = TypeVar("A")
 T = TypeVar("T")
 NO_TOPIC_ID = UUID(int=0)
+INQUIRY_S = 0.5
+"""Wait for one answer about a silent broker, and between two of them."""
+DISK_ANSWER_S = 1.0
+"""Wait for what one broker says of its disks."""
 ROOM_BYTES_MIN = 1 << 20
 """With fewer free bytes a disk that refuses writes counts as full."""
 
@@ -50,13 +54,49 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, KnownTopic] = {}
         self._refreshing = asyncio.Lock()
+        self._inquiries: dict[Node, asyncio.Task[None]] = {}
         self._first_asked_s: float | None = None
         self._has_answered = False
 
     def _node(self, host: str, port: int) -> Node:
-        return Node(host, port, dial=self._dial, settings=self.settings)
+        return Node(
+            host, port, dial=self._dial, settings=self.settings, on_overdue=self._on_overdue
+        )
+
+    def _on_overdue(self, node: Node, asked: "asyncio.Future[memoryview]") -> None:
+        """Asks the others about a broker that is silent: one that stands still keeps its
+        connections, and answers only once it is not what it was any more."""
+        is_member = any(node.address == each.address for each in self._nodes.values())
+        if is_member and len(self._nodes) > 1 and node not in self._inquiries:
+            inquiry = asyncio.get_running_loop().create_task(self._inquire(node, asked))
+            self._inquiries[node] = inquiry
+            inquiry.add_done_callback(lambda _: self._inquiries.pop(node, None))
+
+    async def _inquire(self, silent: Node, asked: "asyncio.Future[memoryview]") -> None:
+        """Disconnects the silent broker as soon as another says that it is not in the cluster; it
+        is asked as long as the answer is awaited."""
+        while not asked.done():
+            for node in self._candidates():
+                if node.address == silent.address or asked.done():
+                    continue
+                with suppress(RetriableFailure, HeadwaterError, TimeoutError):
+                    async with asyncio.timeout(INQUIRY_S):
+                        said = await node.ask(MetadataRequest(topics=[]))
+                    live = {(each.host, each.port) for each in said.brokers}
+                    if (silent.host, silent.port) not in live:
+                        self._leave(silent)
+                        return
+                    break
+            await asyncio.sleep(INQUIRY_S)
+
+    def _leave(self, silent: Node) -> None:
+        for node in (*self._seeds, *self._nodes.values()):
+            if node.address == silent.address:
+                node.disconnect()
 
     def close(self) -> None:
+        for inquiry in self._inquiries.values():
+            inquiry.cancel()
         for node in (*self._seeds, *self._nodes.values()):
             node.close()
 
@@ -78,8 +118,9 @@ class Cluster:
 
         for node in [*self._nodes.values()]:
             try:
-                said = await node.ask(DescribeLogDirsRequest(topics=()))
-            except (RetriableFailure, HeadwaterError):  # then the disk is not known
+                async with asyncio.timeout(DISK_ANSWER_S):  # who is away has no answer
+                    said = await node.ask(DescribeLogDirsRequest(topics=()))
+            except (RetriableFailure, HeadwaterError, TimeoutError):  # the disk is not known
                 continue
             for each in said.results:
                 is_refusing = each.error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,11 +1,20 @@
 """One broker of the cluster: a connection for requests, and others for long polls."""
 
 import asyncio
+from asyncio import Future
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.links.connection import ConnectionLost
-from headwater.core_log.links.rpc import Dial, LinkSettings, NegotiatedVersions, Rpc
+from headwater.core_log.links.rpc import (
+    Dial,
+    LinkSettings,
+    NegotiatedVersions,
+    OnOverdue,
+    Rpc,
+)
 from headwater.core_log.protocol.message import Request
 
 A = TypeVar("A")
@@ -18,9 +27,19 @@ class Node:
     request after it. Each running poll therefore has its own connection, up to a limit.
     """
 
-    def __init__(self, host: str, port: int, *, dial: Dial, settings: LinkSettings) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        dial: Dial,
+        settings: LinkSettings,
+        on_overdue: "Callable[[Node, Future[memoryview]], None] | None" = None,
+    ) -> None:
+        """`on_overdue` is called with an answer of this broker that is late."""
         self.host, self.port = host, port
         self._dial, self._settings = dial, settings
+        self._on_overdue = None if on_overdue is None else partial(on_overdue, self)
         self._opening, self._opening_poll = asyncio.Lock(), asyncio.Lock()
         self._requests: Rpc | None = None
         self._polls: list[Rpc] = []
@@ -72,7 +91,7 @@ class Node:
 
     async def _open(self) -> Rpc:
         self._check_open()
-        link = await open_link(self.host, self.port, self._dial, self._settings)
+        link = await open_link(self.host, self.port, self._dial, self._settings, self._on_overdue)
         try:
             self._check_open()  # it may have been closed meanwhile
         except LogUnavailable:
@@ -86,15 +105,26 @@ class Node:
 
     def close(self) -> None:
         self._is_closed = True
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Ends the connections, and with them the wait for answers; the next request connects
+        again."""
         for link in (*self._polls, *([self._requests] if self._requests else [])):
             link.close()
 
 
-async def open_link(host: str, port: int, dial: Dial, settings: LinkSettings) -> Rpc:
+async def open_link(
+    host: str,
+    port: int,
+    dial: Dial,
+    settings: LinkSettings,
+    on_overdue: OnOverdue | None = None,
+) -> Rpc:
     """Connects, agrees on versions and authenticates, within one time limit."""
     try:
         async with asyncio.timeout(settings.connect_wait_ms_max / 1000):
-            link = Rpc(await dial(host, port), settings)
+            link = Rpc(await dial(host, port), settings, on_overdue)
             try:
                 await link.agree()
                 if settings.security.has_user:

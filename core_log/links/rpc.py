@@ -20,6 +20,10 @@ A = TypeVar("A")
 Dial = Callable[[str, int], Awaitable[Channel]]
 """Opens a connection to HOST, PORT."""
 
+OVERDUE_S = 1.0
+OnOverdue = Callable[["Future[memoryview]"], None]
+"""Called with an answer that is late by this much."""
+
 
 class LinkSettings(Protocol):
     """The settings of a connection, whoever dials."""
@@ -69,8 +73,10 @@ class NegotiatedVersions:
 class Rpc:
     """Numbers requests, and limits their count and the wait for each answer."""
 
-    def __init__(self, channel: Channel, settings: LinkSettings) -> None:
-        self._channel, self._settings = channel, settings
+    def __init__(
+        self, channel: Channel, settings: LinkSettings, on_overdue: OnOverdue | None = None
+    ) -> None:
+        self._channel, self._settings, self._on_overdue = channel, settings, on_overdue
         self._numbers = count()
         self._slots = asyncio.Semaphore(settings.requests_in_flight_max)
         self._agreement = NegotiatedVersions({}, {})
@@ -134,6 +140,10 @@ class Rpc:
 
     async def _wait_answer(self, asked: "Future[memoryview]", wait_ms: int) -> memoryview:
         limit_s = (self._settings.request_wait_ms_max + wait_ms) / 1000
+        overdue = None
+        if self._on_overdue is not None:
+            due_s, loop = OVERDUE_S + wait_ms / 1000, asyncio.get_running_loop()
+            overdue = loop.call_later(due_s, self._on_overdue, asked)
         try:
             async with asyncio.timeout(limit_s):
                 return await asked
@@ -141,3 +151,6 @@ class Rpc:
             # Answers come in order, so none after a missing one can be received.
             self._channel.close()
             raise ConnectionLost("the broker does not answer", waited_s=limit_s) from error
+        finally:
+            if overdue is not None:
+                overdue.cancel()

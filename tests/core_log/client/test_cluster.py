@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from headwater.core_log.client import KafkaLog, retry_policy
+from headwater.core_log.client import cluster as client_cluster
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.errors import ConfigError, LogRejected, LogUnavailable
+from headwater.core_log.links import rpc
 from headwater.core_log.links.connection import Channel
 from headwater.core_log.links.node import open_link
 from headwater.core_log.model.log import TopicPartition
@@ -29,7 +31,7 @@ from headwater.core_log.protocol.messages.produce import (
 )
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
-from tests.core_log.client.scripted_cluster import ScriptedCluster
+from tests.core_log.client.scripted_cluster import NEVER, ScriptedCluster
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -90,6 +92,61 @@ async def test_a_new_leader_is_found_when_the_old_one_is_gone() -> None:
     await log.append(ORDERS, batch())
 
     assert [node for node, _ in cluster.requests(ProduceRequest)] == [2, 1]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "OVERDUE_S", 0.01)
+    monkeypatch.setattr(client_cluster, "INQUIRY_S", 0.01)
+
+
+class SilentLeader(ScriptedCluster):
+    """Broker 2 leads, and stands still."""
+
+    def __init__(self) -> None:
+        super().__init__(brokers=3)
+        self.leaders["orders"] = 2
+        self.is_asked, self.is_inquired = asyncio.Event(), asyncio.Event()
+        self.on(ProduceRequest, self._produce)
+
+    def _produce(self, node: int, _: ProduceRequest) -> object:
+        self.is_asked.set()
+        return NEVER if node == 2 else produced(offset=7)
+
+    def _metadata(self, node: int, request: MetadataRequest) -> Any:
+        if len(self.requests(MetadataRequest)) > 4:
+            self.is_inquired.set()
+        return super()._metadata(node, request)
+
+    def append(self) -> "asyncio.Task[int]":
+        log = self.log(request_wait_ms_max=60_000, retry_for_ms=60_000)
+        return asyncio.create_task(log.append(ORDERS, batch()))
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_silent_broker_is_left_once_the_others_have_fenced_it() -> None:
+    cluster = SilentLeader()
+    appending = cluster.append()
+    await cluster.is_asked.wait()
+
+    del cluster.brokers[2]
+    cluster.leaders["orders"] = 3
+
+    assert await appending == 7
+    assert [node for node, _ in cluster.requests(ProduceRequest)] == [2, 3]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_silent_broker_that_is_still_in_the_cluster_is_waited_for() -> None:
+    cluster = SilentLeader()
+    appending = cluster.append()
+
+    await cluster.is_inquired.wait()
+
+    assert not appending.done()
+    assert [node for node, _ in cluster.requests(ProduceRequest)] == [2]
+    assert all(channel.is_open for channel in cluster.channels)
+    appending.cancel()
 
 
 async def test_knowledge_of_leaders_is_not_asked_for_again_without_need() -> None:

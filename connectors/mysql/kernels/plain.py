@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.connectors.byte_spans.plain_gather import gather_plainly
@@ -185,7 +184,7 @@ def _form_of(image: _Image, bits: bytes) -> _Form:
 
 def _fill(form: _Form, bounds: Int32Array, is_null: BoolArray) -> None:
     rows = np.array(form.rows, np.int64)
-    marks: npt.NDArray[np.int32] = np.array(form.marks, np.int32)
+    marks = np.array(form.marks, np.int64)  # a damaged length leads beyond four bytes
     # A row that is not whole has fewer marks, and ends the walk.
     width = 1 + 2 * len(form.hops)
     whole = len(marks) // width

@@ -111,7 +111,8 @@ async def test_a_log_that_was_reset_is_no_continuation_even_if_it_is_longer(
         guest.execute("FLUSH BINARY LOGS")
     guest.execute("INSERT INTO t VALUES (2, 2)")
 
-    with pytest.raises(PositionLost, match="created anew"):
+    # The server itself refuses a place inside of an event of the new file.
+    with pytest.raises(PositionLost, match=r"created anew|lost changes"):
         await run_once(guest, told)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.mysql.kernels.kernels import RowLayout, with_slack
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels, RowLayout, with_slack
 from headwater.connectors.mysql.kernels.selection import LazyMysqlKernels, kernels_of
 
 FAST, PLAIN = kernels_of("fast"), kernels_of("python")
@@ -62,6 +62,14 @@ def test_rows_are_split_in_the_same_way(layout: RowLayout, data: st.DataObject) 
         assert [each.to_pylist() for each in gathered[0]] == [
             each.to_pylist() for each in gathered[1]
         ]
+
+
+@pytest.mark.parametrize("kernels", [FAST, PLAIN], ids=["fast", "plain"])
+def test_a_damaged_length_of_four_bytes_ends_the_walk(kernels: MysqlKernels) -> None:
+    layout = RowLayout(np.ones(1, np.int32), np.array([-4], np.int32))
+    buffer, place = with_slack([b"\0" + b"\xff" * 4 + b"abc"]), np.zeros(1, np.int64)
+
+    assert kernels.rows(buffer, place, place + 8, layout).counts.tolist() == [-1]
 
 
 @pytest.mark.property

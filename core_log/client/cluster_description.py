@@ -39,6 +39,10 @@ class QuorumDescription:
     observers: Mapping[int, int]
 
 
+NO_QUORUM = QuorumDescription(-1, -1, {}, {})
+"""No leader answers for the quorum."""
+
+
 async def describe_cluster(cluster: Cluster) -> ClusterDescription:
     async def attempt() -> ClusterDescription:
         found = await cluster.metadata([])

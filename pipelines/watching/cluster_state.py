@@ -43,12 +43,12 @@ def state_of(
     """`min_in_sync` is min.insync.replicas by topic."""
     voters = " ".join(map(str, sorted(quorum.voters)))
     has_leader = quorum.leader_id >= 0
-    leader = f"leader {quorum.leader_id}" if has_leader else "no leader"
+    leads = f"leader {quorum.leader_id}, epoch {quorum.epoch}, voters {voters}"
     partitions = [each for topic in topics for each in topic.partitions]
     nodes = _nodes(cluster, quorum, partitions)
     return ClusterState(
         cluster.cluster_id,
-        f"{leader}, epoch {quorum.epoch}, voters {voters}",
+        leads if has_leader else "no leader",
         nodes,
         [
             *([] if has_leader else ["the metadata quorum has no leader"]),

@@ -336,9 +336,9 @@ class Broker:
     def _after_round(self, partitions: Sequence[Partition]) -> None:
         online = [each for each in partitions if not each.is_offline]
         self.store.write_recovery_points(each.log for each in online)
-        self.store.write_high_watermarks(
-            (each.log, each.high_watermark) for each in online if each.is_replicated
-        )
+        replicated = [(each.log, each.high_watermark) for each in online if each.is_replicated]
+        if replicated:
+            self.store.write_high_watermarks(replicated)
         if len(online) < len(partitions):
             self.replicas.has_failed.set()
 

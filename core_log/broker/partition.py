@@ -86,6 +86,8 @@ class Partition:
         """The role, while this broker leads the partition."""
         if not isinstance(role, Follower):
             self.leader = role
+        self.is_replicated = not isinstance(role, MetadataQuorum) and len(role.replicas) > 1
+        """Whether other brokers have replicas of it."""
         self._commit_waiters: deque[tuple[int, CommitWaiter]] = deque()
         self._sync_waiters: deque[tuple[int, Wake]] = deque()
         self._fetch_waiters: dict[Wake, bool] = {}
@@ -125,12 +127,6 @@ class Partition:
     def follower(self) -> Follower | None:
         """The role, while another broker leads the partition, or none does."""
         return self.role if isinstance(self.role, Follower) else None
-
-    @property
-    def is_replicated(self) -> bool:
-        """Whether other brokers have replicas of it."""
-        leader = self.leader
-        return leader is None or (isinstance(leader, Leader) and len(leader.replicas) > 1)
 
     def lead(self, leader: Leader) -> None:
         """Takes the lead over records that it followed so far."""
@@ -182,25 +178,33 @@ class Partition:
         self.wake()
 
     def wake(self) -> None:
-        refusal = self.refusal
-        if refusal is ErrorCode.NONE:
-            committed, waiters = self.role.high_watermark, self._commit_waiters
-            while waiters and waiters[0][0] <= committed:
-                tell(waiters.popleft()[1], refusal)
-        elif self._commit_waiters:
-            self._refuse_waiters(refusal)
+        if self.leader is None or self.log.failure is not None or self.is_deleted:
+            self._wake_refused()
+            return
+        committed, waiters = self.role.high_watermark, self._commit_waiters
+        while waiters and waiters[0][0] <= committed:
+            tell(waiters.popleft()[1], ErrorCode.NONE)
+        if self._sync_waiters:
+            self._wake_synced()
+        if self._fetch_waiters:
+            for wake in tuple(self._fetch_waiters):
+                call(wake)
+
+    def _wake_synced(self) -> None:
         synced, syncs = self.log.settled_offset, self._sync_waiters
         while syncs and (syncs[0][0] <= synced or self.is_offline):
             call(syncs.popleft()[1])
-        if self._fetch_waiters:
-            fetches = tuple(self._fetch_waiters)
-            if refusal is not ErrorCode.NONE:
-                self._fetch_waiters.clear()
-            for wake in fetches:
-                call(wake)
-        if refusal is not ErrorCode.NONE:
-            self.wake_followers()
-            self._on_progress()
+
+    def _wake_refused(self) -> None:
+        """Nothing is committed here any more: the partition is offline, deleted or led elsewhere,
+        for good as far as those who wait are concerned."""
+        self._refuse_waiters(self.refusal)
+        self._wake_synced()
+        fetches, self._fetch_waiters = self._fetch_waiters, {}
+        for wake in fetches:
+            call(wake)
+        self.wake_followers()
+        self._on_progress()
 
     def wake_followers(self) -> None:
         """Tells waiting followers of news: of records, of another log start, or of another role."""

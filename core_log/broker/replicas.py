@@ -267,6 +267,7 @@ class Replicas:
             broker_id=self._node_id,
             leader_id=record.leader,
             leader_epoch=record.leader_epoch,
+            replicas=record.replicas,
             start_offset=log.start_offset,
             end_offset=log.end_offset,
             durable_offset=log.durable_offset,

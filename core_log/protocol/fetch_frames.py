@@ -75,7 +75,7 @@ class FetchLine(NamedTuple, Generic[S]):
     records: Sequence[S] = ()
     record_bytes: int = 0
     diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
-    marks: tuple[int, int] = (0, 0)  # how far compaction goes, and drops deletes, for a follower
+    marks: tuple[int, int] = NO_MARKS  # how far compaction goes, and drops deletes, for a follower
 
 
 def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
@@ -305,7 +305,7 @@ def _write_flexible(
                 writer.pending += (_ABORTED.pack(*each), b"\0")
             writer.pending += (_INT.pack(-1), varint_bytes(line.record_bytes + 1))
             writer.add_records(line)
-            if line.diverging is None and line.marks == NO_MARKS:
+            if line.diverging is None and line.marks is NO_MARKS:
                 writer.pending.append(b"\0")
             else:
                 writer.pending.append(_line_tags(line.diverging, line.marks))

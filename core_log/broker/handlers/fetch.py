@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
+from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import FetchedPartition, Reach, read_line
 from headwater.core_log.broker.quorum_fetch import answer_quorum_fetch, is_quorum_fetch
 from headwater.core_log.broker.replica_fetches import answer_replica
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
     FetchFrame,
@@ -41,7 +43,7 @@ def handle_fetch(
     position: int,
     correlation_id: int,
     context: RequestContext,
-) -> Reply | Awaitable[bytes]:
+) -> Reply | Awaitable[bytes] | Awaitable[Reply]:
     request = read_fetch(frame, position, context.api_version)
     if request.replica_id >= 0 and is_quorum_fetch(request):
         version = context.api_version
@@ -71,10 +73,11 @@ class PendingFetch:
         self.reply: Reply | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> Reply:
+    def start(self) -> Reply | Awaitable[Reply]:
         lines = self._read()
         if self.request.wait_ms_max <= 0 or self._is_enough(lines):
-            return Reply(self._answer(lines))
+            beyond = () if self.broker.has_short_cuts else self._list_beyond(lines)
+            return self._answer_proved(beyond) if beyond else Reply(self._answer(lines))
         self.reply = Reply(blocks=True)
         loop = asyncio.get_running_loop()
         self.timer = loop.call_later(self.request.wait_ms_max / 1000, self._give_up_waiting)
@@ -107,6 +110,28 @@ class PendingFetch:
             bytes_max=max(0, min(left, part.bytes_max)),
             at_least_one=is_first,
         )
+
+    def _list_beyond(self, lines: list[FetchedPartition]) -> Sequence[TopicPartition]:
+        """Returns the partitions whose log ends before the offset. A leader that was replaced may
+        not know more, and clients that are told so begin anew."""
+        out_of_range = ErrorCode.OFFSET_OUT_OF_RANGE
+        return [
+            TopicPartition(partition.topic, partition.index)
+            for part, line in zip(self.request.parts, lines, strict=True)
+            if line.error_code == out_of_range
+            and (partition := self.broker.find_led(part.topic, part.partition)) is not None
+            and part.offset > partition.log.end_offset
+        ]
+
+    async def _answer_proved(self, beyond: Sequence[TopicPartition]) -> Reply:
+        unproved = await find_unproved(self.broker, beyond)
+        lines = self._read()
+        for place, (part, line) in enumerate(zip(self.request.parts, lines, strict=True)):
+            partition = self.broker.find_led(part.topic, part.partition)
+            is_doubtful = partition is not None and (partition.topic, partition.index) in unproved
+            if is_doubtful and line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                lines[place] = FetchLine(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return Reply(self._answer(lines))
 
     def _is_enough(self, lines: list[FetchedPartition]) -> bool:
         size = 0

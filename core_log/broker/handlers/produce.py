@@ -82,6 +82,7 @@ class ProduceAttempt:
         self.answers: list[PartAnswer] = []
         self.reply: Reply | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.awaits_followers = False
         self.waiting_count = 0
         self.opened: dict[int, LogConfig | HeadwaterError] = {}
         """By index: the configuration for which a large batch was checked, or the error."""
@@ -167,7 +168,7 @@ class ProduceAttempt:
         if not waits:
             return self._finish()
         self.reply, self.waiting_count = Reply(), len(waits)
-        if any(partition.is_replicated for partition, _, _ in waits):
+        if self.awaits_followers:
             wait_s = max(request.timeout_ms, 0) / 1000
             self.timer = asyncio.get_running_loop().call_later(wait_s, self._give_up, waits)
         for partition, end_offset, index in waits:
@@ -216,6 +217,7 @@ class ProduceAttempt:
         except HeadwaterError as error:
             return PartAnswer(code_of(error), message=error.problem)
         if waits_for_disk and done.end_offset > partition.high_watermark:
+            self.awaits_followers = self.awaits_followers or partition.is_replicated
             waits.append((partition, done.end_offset, len(self.answers)))
         return PartAnswer(0, done.base_offset, done.append_time_ms, partition.log.start_offset)
 

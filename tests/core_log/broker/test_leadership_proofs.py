@@ -77,8 +77,10 @@ async def test_a_leader_that_was_replaced_unheard_tells_no_end(
     await new.produce("y")
 
     assert await latest(new) == (ErrorCode.NONE, 2)
+    assert (await new.fetch(3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     lose_patience(monkeypatch)
     assert await latest(old) == UNAVAILABLE
+    assert (await old.fetch(2)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     assert await epoch_end(old) is ErrorCode.OFFSET_NOT_AVAILABLE
 
 

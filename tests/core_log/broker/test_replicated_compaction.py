@@ -1,0 +1,128 @@
+"""Compaction of a partition with followers: nobody who leads next tells lower marks, and no deleted
+value comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headwater.core_log.broker import log_cleaner
+from headwater.core_log.broker.log_cleaner import LogCleaner
+from headwater.core_log.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult
+from headwater.core_log.storage.compaction_worker import Compaction
+from tests.builders import START_MS, values_of
+from tests.core_log.broker.replicated import TOPIC, Node, Replicated
+
+SETTINGS: dict[str, Any] = {
+    "cleanup_policy": "compact",
+    "segment_bytes": "300",
+    "min_cleanable_dirty_ratio": "0.01",
+    "delete_retention_ms": "0",
+}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Replicated]:
+    cluster = Replicated()
+    await cluster.create(**SETTINGS)
+    yield cluster
+    await cluster.close()
+
+
+def cleaner_of(node: Node) -> LogCleaner:
+    async def compact(request: CompactionRequest) -> CompactionResult:
+        return Compaction(request, node.files).run()
+
+    return LogCleaner(node.broker, compact)
+
+
+async def put(node: Node, key: str, value: str | None) -> None:
+    data = None if value is None else value.encode() + b"x" * 50
+    batch = encode_batch([PlainRecord(key.encode(), data, timestamp_ms=START_MS)])
+    part = PartitionProduceData(index=0, records=memoryview(batch))
+    topic = TopicProduceData(name=TOPIC, partition_data=[part])
+    answer = await node.ask(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=[topic]), 12)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+async def write_history(leader: Node) -> None:
+    for number in range(6):
+        await put(leader, "often", f"value {number}")
+    await put(leader, "gone", "secret")
+    await put(leader, "gone", None)
+    for number in range(6):
+        await put(leader, f"once {number}", "value")
+
+
+def offsets(node: Node) -> list[int]:
+    return [offset for offset, _ in values_of(node.partition.log)]
+
+
+async def test_compaction_waits_until_all_in_sync_know_how_far_it_goes(
+    cluster: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_cleaner, "ANNOUNCEMENT_S_MAX", 0.05)
+    leader, second, third = cluster.nodes.values()
+    await write_history(leader)
+    everything = offsets(leader)
+    third.links.cut(1)
+
+    await cleaner_of(leader).clean_what_is_due(START_MS)
+    waiting = offsets(leader)
+    announced = leader.partition.log.cleaned_to
+    third.links.mend()
+    monkeypatch.setattr(log_cleaner, "ANNOUNCEMENT_S_MAX", 10.0)
+    await cleaner_of(leader).clean_what_is_due(START_MS)
+
+    assert waiting == everything and announced > 0
+    assert len(offsets(leader)) < len(everything)
+    assert {node.partition.log.cleaned_to for node in (second, third)} == {announced}
+
+
+async def test_a_follower_compacts_what_its_leader_has_announced_and_drops_no_delete(
+    cluster: Replicated,
+) -> None:
+    leader, second, _ = cluster.nodes.values()
+    await write_history(leader)
+
+    await cleaner_of(second).clean_what_is_due(START_MS)
+    before = offsets(second)
+    await cleaner_of(leader).clean_what_is_due(START_MS)
+    await cleaner_of(leader).clean_what_is_due(START_MS + 1)
+    await cleaner_of(second).clean_what_is_due(START_MS + 1)
+    for number in range(8):
+        await put(leader, "often", f"later value {number}")
+    await cleaner_of(leader).clean_what_is_due(START_MS + 2)
+    await cleaner_of(second).clean_what_is_due(START_MS + 3)
+
+    assert before == list(range(14)), "nothing was announced yet"
+    log = second.partition.log
+    assert log.first_dirty_offset > 14 and len(offsets(second)) < 22
+    assert [offset for offset, value in values_of(log) if value is None] == [7]
+    assert None not in [value for _, value in values_of(leader.partition.log)]
+
+
+async def test_a_leader_elected_after_compaction_tells_no_lower_marks(
+    cluster: Replicated,
+) -> None:
+    leader, second, third = cluster.nodes.values()
+    await write_history(leader)
+    await cleaner_of(leader).clean_what_is_due(START_MS)
+    await cleaner_of(leader).clean_what_is_due(START_MS + 1)
+    marks = (leader.partition.log.cleaned_to, leader.partition.log.deletes_dropped_to)
+
+    cluster.elect((2, 3))
+    await cluster.tell(2, 3)
+    await asyncio.sleep(0)
+
+    after = (second.partition.log.cleaned_to, second.partition.log.deletes_dropped_to)
+    assert marks > (0, 0) and after >= marks
+    await put(second, "later", "value")
+    assert third.partition.log.cleaned_to >= marks[0]

@@ -91,7 +91,7 @@ def test_tests_that_passed_once_pass_for_ever(sources: Path, tmp_path: Path) -> 
 
     try:
         outcome = run_suite(sources, broker.address, *selection)
-        # Its tests have time limits of their own, which a busy machine can miss: those run again.
+        # kafka-python can forget a subscription (FINDINGS.md, 9): what has failed runs again.
         missed = [name for name in lines_of("allowed.txt") if outcome.get(name) == "FAILED"]
         if missed:
             again = [f"test/integration/{name}" for name in missed]

@@ -193,6 +193,7 @@ def test_kafka_python_reads_what_it_wrote(broker: BrokerProcess, codec: str) -> 
         bootstrap_servers=broker.address,
         auto_offset_reset="earliest",
         consumer_timeout_ms=30_000,
+        metadata_max_age_ms=1_000,  # see FINDINGS.md, 9
     )
 
     found = [(each.key, each.value) for _, each in zip(range(COUNT), consumer, strict=False)]

@@ -26,6 +26,7 @@ from headwater.core_log.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from headwater.core_log.replication.liveness import Sessions
+from headwater.core_log.security.principal import CLUSTER
 from headwater.core_log.storage.properties import decode_uuid
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class ClusterMember:
         served = self._broker.served[request.api_key]
         assert served.handler is not None, "a raw handler answers connections only"
         host, port = self._broker.address
-        context = RequestContext(served.versions[1], "headwater-broker", host, host, port)
+        context = RequestContext(
+            served.versions[1], "headwater-broker", host, host, port, principal=CLUSTER
+        )
         return await served.handler(self._broker, request, context)
 
     async def ask_patiently(self, request: Request[A]) -> A:

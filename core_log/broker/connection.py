@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Protocol
 
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.security.principal import ANONYMOUS, Principal
 from headwater.core_log.storage.files import FileRange
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class Peer(Protocol):
     client_host: str
     listener_host: str
     listener_port: int
+    principal: Principal
+    """On whose behalf its requests are made."""
 
     def close_when_sent(self) -> None: ...
     def close(self) -> None: ...
@@ -96,6 +99,7 @@ class ClientConnection:
         self.fileno = peer.fileno()
         self.client_host, self.client_port = peer.getpeername()[:2]
         self.listener_host, self.listener_port = peer.getsockname()[:2]
+        self.principal = ANONYMOUS
         self.is_closed = False
         self._buffer = bytearray(FIRST_BUFFER_BYTES)
         self._view = memoryview(self._buffer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.core_log.broker import handlers
 from headwater.core_log.broker.connection import Peer
+from headwater.core_log.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -24,6 +25,8 @@ class RequestContext(NamedTuple):
     listener_port: int
     peer: Peer | None = None
     """The client's connection, for who has to tell one from another."""
+    principal: Principal = ANONYMOUS
+    """Who asks. In a request that another broker has passed on it is that broker's client."""
 
 
 Handler = Callable[["Broker", Any, RequestContext], Awaitable[Any]]

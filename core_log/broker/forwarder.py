@@ -23,6 +23,7 @@ from headwater.core_log.protocol.messages.describe_quorum import (
 from headwater.core_log.protocol.messages.envelope import EnvelopeRequest
 from headwater.core_log.replication.decisions import NewTopic
 from headwater.core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.security.principal import CLUSTER, Principal, encode_principal
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -35,11 +36,15 @@ RETRY_S = 0.05
 SHOWN_S_MAX = 5.0
 
 
-async def forward(broker: "Broker", frame: bytes, client_host: str) -> bytes:
+async def forward(
+    broker: "Broker", frame: bytes, *, principal: Principal, client_host: str
+) -> bytes:
     """Returns the controller's answer to a client's request, a frame without its length, once this
     broker shows what was decided. Like a client it asks again when an answer is lost."""
     envelope = EnvelopeRequest(
-        request_data=frame, request_principal=None, client_host_address=client_host.encode()
+        request_data=frame,
+        request_principal=encode_principal(principal),
+        client_host_address=client_host.encode(),
     )
     data = await _ask_until_answered(broker, envelope)
     with suppress(TimeoutError, ConnectionLost, HeadwaterError):
@@ -79,7 +84,9 @@ async def forward_request(broker: "Broker", request: Request[A]) -> A:
     """Passes on a request of this broker's own in its newest version."""
     version = request.versions[1]
     frame = bytes(request_frame(request, version, 0, "headwater-broker"))[LENGTH.size :]
-    data = memoryview(await forward(broker, frame, broker.address[0]))
+    data = memoryview(
+        await forward(broker, frame, principal=CLUSTER, client_host=broker.address[0])
+    )
     _, position = read_response_header(data, request.api_key, version)
     kind: Any = response_type(type(request))
     answer: A = decode(kind, data, version, position)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.connection import Answer, Reply, ResponsePart
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.security.principal import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ class InProcessChannel:
         self.is_closed = False
         self.client_host, self.client_port = "in-process", 0
         self.listener_host, self.listener_port = address
+        self.principal = LOCAL
         server.join(self)
 
     @property

@@ -136,9 +136,10 @@ class BrokerServer:
             peer.listener_host,
             peer.listener_port,
             peer,
+            peer.principal,
         )
         if served.is_forwarded and not self._broker.is_controller:
-            return self._forward(bytes(frame), peer.client_host)
+            return self._forward(bytes(frame), peer)
         if served.raw is not None:
             answer: Answer | Awaitable[Answer] = served.raw(
                 self._broker, frame, header.body_position, header.correlation_id, context
@@ -156,9 +157,11 @@ class BrokerServer:
         response = await served.handler(self._broker, request, context)
         return encode_response(response, served.api_key, context.api_version, correlation_id)
 
-    async def _forward(self, frame: bytes, client_host: str) -> bytes:
+    async def _forward(self, frame: bytes, peer: Peer) -> bytes:
         """Passes a request on to the controller, and its answer back as it is."""
-        data = await forward(self._broker, frame, client_host)
+        data = await forward(
+            self._broker, frame, principal=peer.principal, client_host=peer.client_host
+        )
         return LENGTH.pack(len(data)) + data
 
     def _refuse_version(self, correlation_id: int) -> bytes:

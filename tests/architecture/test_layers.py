@@ -34,11 +34,13 @@ ROOMS_MAY_IMPORT = {
     "groups": {"foundation", "vocabulary", "protocol", "storage"},
     "replication": {"foundation", "vocabulary", "protocol", "storage"},
     "links": {"foundation", "protocol"},
+    "security": {"foundation", "protocol"},
     "broker": {
         "foundation",
         "vocabulary",
         "protocol",
         "links",
+        "security",
         "storage",
         "groups",
         "replication",

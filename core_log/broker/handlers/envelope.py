@@ -1,7 +1,4 @@
-"""Envelope (key 58), version 0: a request that another broker passes on to this controller.
-
-Deliberately not done: the client's principal (there are no ACLs yet).
-"""
+"""Envelope (key 58), version 0: a request that another broker passes on to this controller."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +8,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.frames import LENGTH, encode_response, read_request_header
 from headwater.core_log.protocol.message import decode
 from headwater.core_log.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from headwater.core_log.security.principal import decode_principal
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -36,9 +34,16 @@ async def handle_envelope(
         client_host = bytes(request.client_host_address).decode()
     except (DecodeError, UnicodeDecodeError):
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    try:
+        principal = decode_principal(request.request_principal)
+    except DecodeError:
+        return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     assert served.handler is not None, "an API that is passed on has an ordinary handler"
     asked = context._replace(
-        api_version=header.api_version, client_id=header.client_id, client_host=client_host
+        api_version=header.api_version,
+        client_id=header.client_id,
+        client_host=client_host,
+        principal=principal,
     )
     epoch = broker.quorum.leader_epoch
     answer = await served.handler(broker, inner, asked)

@@ -15,6 +15,7 @@ RECORD_MODULES = {
     "consumer_protocol",
     "control_records",
     "group_records",
+    "principal_data",
     "transaction_records",
 }
 

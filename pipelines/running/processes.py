@@ -18,8 +18,8 @@ from headwater.pipelines.running.worker_spawn import COMMAND
 
 logger = logging.getLogger(__name__)
 
-LEAVE_S_MAX = 30.0
-"""How long a worker process may take to finish what it has begun."""
+LEAVE_S_MAX, SOURCES_S_MAX = 30.0, 15.0
+"""How long all worker processes may take to finish what they have begun, and sources of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class WorkerProcesses:
         idle = [place for place in self._shared if not place.postings]
         self._shared = [place for place in self._shared if place.postings]
         for place in idle:
-            await place.close()
+            await place.close(wait_s=LEAVE_S_MAX)
 
     def start(self, posting: TaskPlacement, *, process_count: int) -> None:
         """Puts a task where the fewest are, among that many processes."""
@@ -85,7 +85,9 @@ class WorkerProcesses:
 
     async def close(self) -> None:
         """Sources end first, everywhere, then sinks, then the processes."""
-        for are_sources in (True, False):
+        clock = asyncio.get_running_loop().time
+        begun_s = clock()
+        for are_sources, limit_s in ((True, SOURCES_S_MAX), (False, LEAVE_S_MAX)):
             chosen = [
                 task
                 for place in self._places
@@ -94,9 +96,10 @@ class WorkerProcesses:
             ]
             with suppress(TimeoutError):
                 stops = asyncio.gather(*(self.stop(task) for task in chosen))
-                async with asyncio.timeout(LEAVE_S_MAX):
+                async with asyncio.timeout_at(begun_s + limit_s):
                     await stops
-        await asyncio.gather(*(place.close() for place in self._places))
+        left_s = max(0.0, begun_s + LEAVE_S_MAX - clock())
+        await asyncio.gather(*(place.close(wait_s=left_s) for place in self._places))
 
     @property
     def pids(self) -> list[int]:
@@ -225,7 +228,7 @@ class _Place:
         posting = self.postings.get(task)
         return posting is not None and posting.job.until_end
 
-    async def close(self) -> None:
+    async def close(self, *, wait_s: float) -> None:
         assert self.keeping is not None, "a place is kept by a task"
         self.is_over = True
         if self.spawned is not None:
@@ -235,7 +238,7 @@ class _Place:
         if self.is_pausing:
             self.keeping.cancel()
         elif self.process is not None and (self.postings or self.leaving):
-            await self.process.leave(wait_s=LEAVE_S_MAX)
+            await self.process.leave(wait_s=wait_s)
         elif self.process is not None:
             self.process.kill()  # it has nothing to finish
         await asyncio.wait([self.keeping])

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -158,6 +158,8 @@ class SqlSink:
         except BaseException as error:
             writing, self._writing = self._writing, None
             if writing is not None:
+                if isinstance(error, asyncio.CancelledError):
+                    await self._interrupt()
                 await asyncio.wait([writing])
             await self._run(lambda target: target.rollback())
             earlier = None if writing is None else writing.exception()
@@ -175,7 +177,7 @@ class SqlSink:
         """Raises the error of the last write."""
         writing, self._writing = self._writing, None
         if writing is not None:
-            await writing
+            await self._finish(writing)
 
     async def _truncate(self, changes: TableChanges) -> None:
         await self._run(lambda target: target.truncate(changes))
@@ -190,7 +192,20 @@ class SqlSink:
             raise SinkUnavailable("the database is busy", why=str(refusal)) from None
 
     async def _run(self, work: "Callable[[SqlTarget], Result]") -> Result:
-        return await self._start(work)
+        return await self._finish(self._start(work))
+
+    async def _finish(self, working: "asyncio.Future[Result]") -> Result:
+        try:
+            return await working
+        except asyncio.CancelledError:
+            await self._interrupt()
+            raise
+
+    async def _interrupt(self) -> None:
+        """Frees the thread from the statement that it waits for: all else would wait behind it."""
+        if self._target is not None:
+            with suppress(Exception):  # then the statement ends by itself, or the process is killed
+                await asyncio.to_thread(self._target.interrupt)
 
     def _start(self, work: "Callable[[SqlTarget], Result]") -> "asyncio.Future[Result]":
         if self._thread is None:

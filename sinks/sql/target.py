@@ -78,6 +78,7 @@ class SqlTarget:
         self.offsets = StoredOffsets(context.pipeline, context.name)
         self.columns = StoredColumns(context.pipeline, context.name)
         self._connection: sa.Connection | None = None
+        self._driver: Any = None
         self._transaction: Any = None
         self._generations: dict[TableId, int | None] = {}
         self._reported: dict[TopicPartition, AppliedOffset] = {}
@@ -239,11 +240,17 @@ class SqlTarget:
         if self._connection is None:
             with translate_errors(self.dialect):
                 self._connection = connect_to(self.engine, self.dialect)
+            self._driver = self._connection.connection.driver_connection
         return self._connection
+
+    def interrupt(self) -> None:
+        """Ends the statement that runs, from another thread: it may wait for a lock for ever."""
+        if (driver := self._driver) is not None:
+            self.dialect.interrupt(driver, self.engine)
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        self._transaction = None
+        self._driver = self._transaction = None
         self.dialect.forget()
         if connection is not None:
             connection.invalidate()
@@ -251,6 +258,7 @@ class SqlTarget:
 
     def close(self) -> None:
         if self._connection is not None:
+            self._driver = None
             self._connection.close()
             self._connection = None
         self.engine.dispose()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -95,6 +95,10 @@ class Dialect(Protocol):
 
     def forget(self) -> None:
         """Forgets state of a connection, or of a transaction that was rolled back."""
+        return
+
+    def interrupt(self, driver: Any, engine: "sa.Engine") -> None:
+        """Ends the statement that another thread waits for. `driver` is its connection."""
         return
 
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit: ...

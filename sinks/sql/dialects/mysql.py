@@ -113,6 +113,10 @@ class MysqlDialect(StagedDialect):
         self._collation = collation or self._collation
         self._statement_bytes = min(packet_bytes // 2, STATEMENT_BYTES_MAX)
 
+    def interrupt(self, driver: Any, engine: "sa.Engine") -> None:
+        with engine.connect() as connection:
+            run(connection, f"KILL QUERY {driver.thread_id()}")
+
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type
         if column.semantic == "io.debezium.data.Json" and not is_key:

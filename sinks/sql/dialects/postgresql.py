@@ -51,6 +51,8 @@ STAGES_MAX = 32
 NEW_ROWS_MIN = 1_000
 """Fewer rows are not worth a savepoint."""
 
+INTERRUPT_S_MAX = 5.0
+
 AWAY_CLASSES = ("08", "53", "57", "58")
 AGAIN = ("40001", "40P01", "55P03", "25006")
 VALUE_CLASSES = ("22", "23", "54")
@@ -103,6 +105,9 @@ class PostgresqlDialect(StagedDialect):
     def forget(self) -> None:
         self._stages.clear()
         self._kinds.clear()
+
+    def interrupt(self, driver: Any, engine: "sa.Engine") -> None:
+        driver.cancel_safe(timeout=INTERRUPT_S_MAX)
 
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type

@@ -73,6 +73,9 @@ class SqliteDialect(Dialect):
     def begin(self, connection: "sa.Connection") -> None:
         run(connection, "BEGIN IMMEDIATE")
 
+    def interrupt(self, driver: Any, engine: "sa.Engine") -> None:
+        driver.interrupt()
+
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type
         if kind == pa.uint64():

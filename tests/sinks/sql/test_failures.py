@@ -1,5 +1,7 @@
 """A database that goes away in the middle is waited for, and nothing it says gives a row away."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from headwater.sinks.sink import Slice
 from headwater.sinks.sql.dialects.postgresql import PostgresqlDialect
 from headwater.sinks.sql.target import SqlTarget
 from tests.contract.sink_suite import ORDERS, by_id
+from tests.pipelines.run_process import PATIENCE_S
 from tests.sinks.sql.databases import POISONS, SqlBench
 from tests.slices import ScriptedTopic, schema_of
 
@@ -75,6 +78,45 @@ def _end_other_connections(bench: SqlBench) -> None:
         ).scalars()
         for number in [each for each in others if each != own]:
             connection.exec_driver_sql(f"KILL {number}")
+
+
+async def test_a_sink_that_waits_for_a_lock_ends_when_it_is_told_to(bench: SqlBench) -> None:
+    if bench.kind == "sqlite":
+        pytest.skip("its locks are waited for by time, and never longer than connect_timeout")
+    topic = ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    sink = bench.sink()
+    await sink.committed_offsets([topic.name])
+    await sink.apply(topic.slice())
+    topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
+    part = topic.slice()
+
+    with bench.engine.begin() as other:
+        other.exec_driver_sql("UPDATE orders SET note = 'mine' WHERE id = 1")
+        applying = asyncio.create_task(sink.apply(part))
+        await asyncio.to_thread(_wait_until_blocked, bench)
+        applying.cancel()
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait([applying])
+            await sink.close()
+        other.rollback()
+
+    assert applying.cancelled()
+    again = bench.sink()
+    await again.committed_offsets([topic.name])
+    await again.apply(part)
+    await again.close()
+    assert [row["note"] for row in await bench.rows("public.orders")] == ["b"]
+
+
+def _wait_until_blocked(bench: SqlBench) -> None:
+    question = {
+        "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+        "mariadb": "SELECT count(*) FROM information_schema.innodb_lock_waits",
+    }[bench.kind]
+    with bench.engine.connect() as connection:
+        while not connection.exec_driver_sql(question).scalar():
+            time.sleep(0.01)
 
 
 async def test_errors_of_records_never_hold_their_values(bench: SqlBench) -> None:

@@ -70,8 +70,11 @@ class Validator:
     ) -> Iterator[Mistake]:
         part = Document(self.document.path, node)
         alternatives: dict[TextPosition, list[Mistake]] = {}
-        for each in error.errors(include_url=False)[:MISTAKES_SHOWN_MAX]:
+        errors = error.errors(include_url=False)[:MISTAKES_SHOWN_MAX]
+        for each in errors:
             keys: KeyPath = each["loc"]
+            if each["type"] == "too_short" and any(_is_within(keys, one["loc"]) for one in errors):
+                continue  # it is short only because an element of it is wrong
             blamed, text_position, is_found = part.find(keys)
             if _is_unset(blamed):
                 continue
@@ -126,6 +129,10 @@ class Validator:
             yield Mistake(
                 path, node.text_position, f"a {unit} has a unit", hint, code=Code.WRONG_KIND
             )
+
+
+def _is_within(outer: KeyPath, inner: KeyPath) -> bool:
+    return len(outer) < len(inner) and inner[: len(outer)] == outer
 
 
 def _is_unset(node: YamlNode) -> bool:

@@ -101,6 +101,7 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("verify: {every: 1h, cron: 0 3 * * *}", "1:9: a time is given by either `every` or"),
         ("verify: {}", "1:9: a time is given by either `every` or"),
         ("tests: [{name: a, given: [], expect: {}}]", "1:26: should have at least 1 of them"),
+        ("tests: [{name: a, given: [5], expect: {}}]", "1:27: should be keys with values"),
         ("limits: {slice_size: 5}", "1:22: a size has a unit"),
     ],
 )

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.replication.metadata_records import (
+    AclRecord,
     BrokerFenceRecord,
     BrokerRecord,
     FeatureLevelRecord,
@@ -14,9 +15,17 @@ from headwater.core_log.replication.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAclRecord,
     RemoveTopicRecord,
     TopicConfigRecord,
     TopicRecord,
+)
+from headwater.core_log.security.acls import (
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
 )
 
 NO_LEADER = -1
@@ -58,6 +67,8 @@ class MetadataChanges:
     """Partitions with a new leader, epoch or in-sync set; none of them is in `partitions_added`."""
     configs_changed: dict[UUID, Topic] = field(default_factory=dict)
     """Existing topics only; the configuration of a new topic comes with the topic."""
+    has_other_acls: bool = False
+    """Whether ACLs were created or removed."""
 
     def forget(self, topic: Topic) -> None:
         topic_id = topic.topic_id
@@ -77,6 +88,7 @@ class MetadataImage:
         self.topics_by_id: dict[UUID, Topic] = {}
         self.brokers: dict[int, BrokerRecord] = {}
         self.features: dict[str, int] = {}
+        self.acls: dict[UUID, Acl] = {}
         self.next_producer_id = 0
         self.end_offset = 0
         """The offset of the next record of the metadata log; everything below is applied."""
@@ -120,7 +132,8 @@ class MetadataImage:
     def record_count(self) -> int:
         """The approximate number of records of a snapshot."""
         topics = self.topics.values()
-        return sum(1 + len(each.partitions) + len(each.config) for each in topics)
+        of_topics = sum(1 + len(each.partitions) + len(each.config) for each in topics)
+        return of_topics + len(self.acls)
 
     def apply(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
         """Applies the committed records that end at `end_offset`."""
@@ -132,11 +145,12 @@ class MetadataImage:
 
     def replace(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
         """Takes the state of a snapshot in place of everything; returns how it differs."""
-        before = dict(self.topics_by_id)
+        before, acls = dict(self.topics_by_id), self.acls
         self.topics, self.topics_by_id, self.brokers, self.features = {}, {}, {}, {}
+        self.acls = {}
         self.next_producer_id = 0
         self.apply(records, end_offset)
-        changes = MetadataChanges()
+        changes = MetadataChanges(has_other_acls=acls != self.acls)
         for topic_id, topic in before.items():
             if topic_id not in self.topics_by_id:
                 changes.topics_removed[topic_id] = topic
@@ -161,6 +175,8 @@ class MetadataImage:
         yield from self.brokers.values()
         if self.next_producer_id:
             yield ProducerIdsRecord(-1, -1, self.next_producer_id)
+        for acl_id, acl in self.acls.items():
+            yield acl_record(acl_id, acl)
         for topic in self.topics.values():
             yield TopicRecord(topic.name, topic.topic_id)
             for name, value in topic.config.items():
@@ -243,8 +259,40 @@ class MetadataImage:
     def _(self, record: FeatureLevelRecord) -> None:
         self.features[record.name] = record.level
 
+    @_take.register
+    def _(self, record: AclRecord) -> None:
+        self.acls[record.acl_id] = Acl(
+            ResourceType(record.resource_type),
+            record.resource_name,
+            PatternType(record.pattern_type),
+            record.principal,
+            record.host,
+            Operation(record.operation),
+            Permission(record.permission),
+        )
+        self._changes.has_other_acls = True
+
+    @_take.register
+    def _(self, record: RemoveAclRecord) -> None:
+        if self.acls.pop(record.acl_id, None) is None:
+            raise CorruptLog("metadata removes an unknown ACL", acl_id=record.acl_id)
+        self._changes.has_other_acls = True
+
     def _find_known(self, topic_id: UUID) -> Topic:
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
             raise CorruptLog("metadata has a record of an unknown topic", topic_id=topic_id)
         return topic
+
+
+def acl_record(acl_id: UUID, acl: Acl) -> AclRecord:
+    return AclRecord(
+        acl_id,
+        acl.resource_type.value,
+        acl.resource_name,
+        acl.pattern_type.value,
+        acl.principal,
+        acl.host,
+        acl.operation.value,
+        acl.permission.value,
+    )

@@ -113,6 +113,27 @@ class FeatureLevelRecord:
     level: int
 
 
+@dataclass(frozen=True, slots=True)
+class AclRecord:
+    """An ACL is created. Types, operation and permission are Kafka's numbers."""
+
+    acl_id: UUID
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAclRecord:
+    """An ACL is removed."""
+
+    acl_id: UUID
+
+
 MetadataRecord = (
     TopicRecord
     | RemoveTopicRecord
@@ -123,6 +144,8 @@ MetadataRecord = (
     | BrokerFenceRecord
     | ProducerIdsRecord
     | FeatureLevelRecord
+    | AclRecord
+    | RemoveAclRecord
 )
 
 KINDS: dict[str, type[MetadataRecord]] = {
@@ -135,6 +158,8 @@ KINDS: dict[str, type[MetadataRecord]] = {
     "broker-fence": BrokerFenceRecord,
     "producer-ids": ProducerIdsRecord,
     "feature-level": FeatureLevelRecord,
+    "acl": AclRecord,
+    "acl-removal": RemoveAclRecord,
 }
 _KIND_OF = {record: kind for kind, record in KINDS.items()}
 _FIELDS = {
@@ -145,7 +170,7 @@ _FIELDS = {
 _DEFAULTS = {
     (kind, each.name): each.default for kind, record in KINDS.items() for each in fields(record)
 }
-_IDS = frozenset({"topic_id", "incarnation_id", "directory_id"})
+_IDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})
 _LISTS = frozenset({"replicas", "in_sync", "eligible"})
 
 

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.batch_contents import InvalidRecord
 from headwater.core_log.broker.batch_validation import (
     InternalTopic,
     InvalidTimestamp,
     UnsupportedCompression,
 )
+from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.foundation.errors import (
     BatchRejected,
     BatchTooLarge,
@@ -26,6 +28,8 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import Decision, RequestRefusal
 from headwater.core_log.replication.metadata import Topic
+from headwater.core_log.security import acls
+from headwater.core_log.security.acls import Operation
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -39,6 +43,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 async def decide_and_commit(
@@ -79,6 +84,23 @@ def broker_name_refused(broker: "Broker", name: str) -> RequestRefusal | None:
     if not name.isascii() or not name.isdigit():
         return RequestRefusal(ErrorCode.INVALID_REQUEST, "The name of a broker is its id, a number")
     return RequestRefusal(ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}, not {name}")
+
+
+def config_denied(
+    broker: "Broker",
+    context: RequestContext,
+    operation: Operation,
+    resource_type: int,
+    name: str,
+) -> RequestRefusal | None:
+    """Returns the error of who may not do this with the resource's configuration."""
+    if resource_type == ResourceType.TOPIC:
+        code = denial(broker, context, operation, acls.ResourceType.TOPIC, name)
+    elif resource_type == ResourceType.GROUP:
+        code = denial(broker, context, operation, acls.ResourceType.GROUP, name)
+    else:
+        code = denial(broker, context, operation, acls.ResourceType.CLUSTER)
+    return None if code is ErrorCode.NONE else RequestRefusal(code, code.meaning)
 
 
 def unknown_resource(resource_type: int) -> RequestRefusal:

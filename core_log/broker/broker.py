@@ -47,6 +47,7 @@ from headwater.core_log.replication.quorum_state import write_quorum_state
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.replication.voters import ReplicaKey
+from headwater.core_log.security.authorizer import Authorizer
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.properties import decode_uuid
 from headwater.core_log.storage.store import Store
@@ -94,6 +95,8 @@ class Broker:
         self.address: Address = ("", 0)
         self.is_open = False
         """Whether clients are served; other brokers are served before."""
+        self.authorizer: Authorizer | None = None
+        """Decides who may do what; without one everybody may do everything."""
         self.active_controller = ActiveController(self)
         metadata_log = store.open_partition(
             METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
@@ -190,6 +193,8 @@ class Broker:
             self.broker_epoch = await self.member.register()
             await self.metadata.wait_applied(self.broker_epoch + 1)
         await self.metadata.listen(self.replicas.open)
+        if self.authorizer is not None:
+            self.authorizer.use(self.image.acls.values())
         self.proposals.start()
         self.store.report_strays()
         self.coordination = Coordination(self, self._random)
@@ -242,6 +247,8 @@ class Broker:
                 self._committed.set()
 
     def _apply(self, changes: MetadataChanges) -> Coroutine[None, None, None]:
+        if changes.has_other_acls and self.authorizer is not None:
+            self.authorizer.use(self.image.acls.values())
         self.member.on_metadata()
         self.active_controller.on_metadata()
         return self.replicas.apply(changes)

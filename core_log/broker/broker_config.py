@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from headwater.core_log.broker.administration import (
     ResourceType,
     broker_name_refused,
+    config_denied,
     unknown_resource,
 )
+from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.foundation.settings import BrokerSettings, explanations_of
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.config_keys import ConfigSource, ConfigType
 from headwater.core_log.replication.decisions import RequestRefusal
 from headwater.core_log.replication.topic_config import TOPIC_KEYS, ConfigSynonym, TopicConfigs
+from headwater.core_log.security.acls import Operation
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -142,6 +145,7 @@ async def each_altered(
     broker: "Broker",
     resources: Sequence[R],
     alter: Callable[[R], Awaitable[RequestRefusal | None]],
+    context: RequestContext,
     *,
     answer: Callable[..., A],
 ) -> list[A]:
@@ -149,7 +153,14 @@ async def each_altered(
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     answers = list[A]()
     for each in resources:
-        outcome = refuse_change(broker, each, times) or await alter(each) or DONE
+        outcome = (
+            config_denied(
+                broker, context, Operation.ALTER_CONFIGS, each.resource_type, each.resource_name
+            )
+            or refuse_change(broker, each, times)
+            or await alter(each)
+            or DONE
+        )
         answers.append(
             answer(
                 error_code=outcome.code,

@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
+from headwater.core_log.broker.authorization import denial
+from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -42,6 +45,24 @@ def find_topic(broker: "Broker", name: str, topic_id: UUID, *, by_id: bool) -> N
     known = broker.image.topic(name) is not None
     error = ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return NamedTopic(name, NO_TOPIC_ID, error)
+
+
+def find_allowed(
+    broker: "Broker",
+    context: RequestContext,
+    operation: Operation,
+    name: str,
+    topic_id: UUID = NO_TOPIC_ID,
+    *,
+    by_id: bool = False,
+) -> NamedTopic:
+    """Returns the topic for a client that may do this with it; others do not learn whether a name
+    exists."""
+    topic = find_topic(broker, name, topic_id, by_id=by_id)
+    if topic.error is ErrorCode.UNKNOWN_TOPIC_ID:
+        return topic
+    denied = denial(broker, context, operation, ResourceType.TOPIC, topic.name)
+    return topic if denied is ErrorCode.NONE else topic._replace(error=denied)
 
 
 def offsets_to_commit(

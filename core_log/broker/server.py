@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from headwater.core_log.broker.authorization import answer
 from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.broker.forwarder import forward
@@ -141,10 +142,10 @@ class BrokerServer:
         if served.is_forwarded and not self._broker.is_controller:
             return self._forward(bytes(frame), peer)
         if served.raw is not None:
-            answer: Answer | Awaitable[Answer] = served.raw(
+            reply: Answer | Awaitable[Answer] = served.raw(
                 self._broker, frame, header.body_position, header.correlation_id, context
             )
-            return answer
+            return reply
         if len(frame) > DECODED_BYTES_MAX:
             raise DecodeError("request is too large for its API", size=len(frame))
         request: Any = decode(served.request, frame, header.api_version, header.body_position)
@@ -153,8 +154,7 @@ class BrokerServer:
     async def _respond(
         self, served: ServedApi, request: Any, correlation_id: int, context: RequestContext
     ) -> bytes:
-        assert served.handler is not None, "an API without a raw handler has an ordinary one"
-        response = await served.handler(self._broker, request, context)
+        response = await answer(self._broker, served, request, context)
         return encode_response(response, served.api_key, context.api_version, correlation_id)
 
     async def _forward(self, frame: bytes, peer: Peer) -> bytes:

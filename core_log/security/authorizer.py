@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
 from headwater.core_log.security.acls import (
-    SUPPORTED_OPERATIONS,
     WILDCARD,
     Acl,
     Operation,
@@ -120,16 +119,6 @@ class Authorizer:
                 for size in range(1, len(each[1]) + 1)
             )
             for each in allowed
-        )
-
-    def operations(
-        self, principal: Principal, host: str, resource_type: ResourceType, name: str
-    ) -> int:
-        """Returns the allowed operations on a resource, one bit each."""
-        return sum(
-            1 << each
-            for each in SUPPORTED_OPERATIONS[resource_type]
-            if self.allows(principal, host, each, resource_type, name)
         )
 
 

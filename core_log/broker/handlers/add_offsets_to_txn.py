@@ -6,6 +6,7 @@ Newer clients (transaction.version 2) do not send it. Deliberately not done: not
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups.transactions import ProducerIdentity
 from headwater.core_log.model.log import TopicPartition
@@ -15,6 +16,7 @@ from headwater.core_log.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnResponse,
 )
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -26,6 +28,15 @@ FENCED_FROM = 2
 async def handle_add_offsets_to_txn(
     broker: "Broker", request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
+    denied = denial(
+        broker,
+        context,
+        Operation.WRITE,
+        ResourceType.TRANSACTIONAL_ID,
+        request.transactional_id,
+    ) or denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    if denied is not ErrorCode.NONE:
+        return AddOffsetsToTxnResponse(error_code=denied)
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
     error = await broker.transactions.add_partitions(
         request.transactional_id,

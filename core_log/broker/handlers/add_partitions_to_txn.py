@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from headwater.core_log.model.log import TopicPartition
@@ -21,6 +22,7 @@ from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -34,6 +36,9 @@ async def handle_add_partitions_to_txn(
     broker: "Broker", request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     if context.api_version >= SEVERAL_FROM:
+        denied = denial(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        if denied is not ErrorCode.NONE:
+            return AddPartitionsToTxnResponse(error_code=denied)
         added = await asyncio.gather(
             *(add(broker, each, version=VERSION_2) for each in request.transactions)
         )
@@ -51,7 +56,8 @@ async def handle_add_partitions_to_txn(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    errors = await add(broker, transaction, version=VERSION_1)
+    errors = refused(broker, context, transaction)
+    errors = errors or await add(broker, transaction, version=VERSION_1)
     if context.api_version < FENCED_FROM:
         fenced, older = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
         errors = {at: older if error is fenced else error for at, error in errors.items()}
@@ -60,6 +66,24 @@ async def handle_add_partitions_to_txn(
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=by_topic(transaction.topics, errors)
     )
+
+
+def refused(
+    broker: "Broker", context: RequestContext, transaction: AddPartitionsToTxnTransaction
+) -> Mapping[TopicPartition, ErrorCode]:
+    """Returns the error of each partition if some of them may not be written to; none otherwise."""
+    name = transaction.transactional_id
+    denied = denial(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+    errors = dict[TopicPartition, ErrorCode]()
+    for topic in transaction.topics:
+        code = denied or denial(broker, context, Operation.WRITE, ResourceType.TOPIC, topic.name)
+        for index in topic.partitions:
+            is_known = broker.image.partition(topic.name, index) is not None
+            spared = ErrorCode.OPERATION_NOT_ATTEMPTED
+            otherwise = spared if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            errors[TopicPartition(topic.name, index)] = code or otherwise
+    failures = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, denied} - {ErrorCode.NONE}
+    return errors if failures & set(errors.values()) else {}
 
 
 async def add(

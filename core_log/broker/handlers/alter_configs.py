@@ -34,6 +34,6 @@ async def handle_alter_configs(
         )
 
     responses = await each_altered(
-        broker, request.resources, replace, answer=AlterConfigsResourceResponse
+        broker, request.resources, replace, context, answer=AlterConfigsResourceResponse
     )
     return AlterConfigsResponse(responses=responses)

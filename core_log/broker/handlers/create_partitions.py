@@ -7,6 +7,7 @@ the last in one partition. Deliberately not done: the timeout, quotas.
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.create_partitions import (
@@ -16,6 +17,7 @@ from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from headwater.core_log.replication.decisions import MorePartitions, RequestRefusal
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -25,7 +27,12 @@ if TYPE_CHECKING:
 async def handle_create_partitions(
     broker: "Broker", request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    wanted = [read(each) for each in request.topics]
+    refused = {
+        each.name: RequestRefusal(denied)
+        for each in request.topics
+        if (denied := denial(broker, context, Operation.ALTER, ResourceType.TOPIC, each.name))
+    }
+    wanted = [read(each) for each in request.topics if each.name not in refused]
     outcome = await decide_and_commit(
         broker,
         lambda: broker.controller.create_partitions(wanted),
@@ -33,6 +40,7 @@ async def handle_create_partitions(
     )
     if isinstance(outcome, RequestRefusal):
         outcome = {each.name: outcome for each in wanted}
+    outcome = {**outcome, **refused}
     return CreatePartitionsResponse(results=[answer(name, each) for name, each in outcome.items()])
 
 

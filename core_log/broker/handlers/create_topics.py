@@ -4,10 +4,13 @@ Deliberately not done: the timeout (topics exist when the answer is sent), quota
 the user's own.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import decide_and_commit, offline_refused
+from headwater.core_log.broker.authorization import allows
 from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -17,8 +20,9 @@ from headwater.core_log.protocol.messages.create_topics import (
 )
 from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.decisions import NewTopic, RequestRefusal
-from headwater.core_log.replication.metadata import Topic
+from headwater.core_log.replication.metadata import METADATA_TOPIC, Topic
 from headwater.core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 async def handle_create_topics(
     broker: "Broker", request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    wanted = [read(each) for each in request.topics]
+    refused = list_refused(broker, request, context)
+    wanted = [read(each) for each in request.topics if each.name not in refused]
     outcome = await decide_and_commit(
         broker,
         lambda: broker.controller.create_topics(wanted),
@@ -42,14 +47,34 @@ async def handle_create_topics(
             for name, each in outcome.items()
         }
     configs = broker.configs
+    outcome = {**outcome, **refused}
     return CreateTopicsResponse(
         topics=[
             refused_result(name, each)
             if isinstance(each, RequestRefusal)
             else created_result(each, configs, exists=not request.validate_only)
+            if allows(broker, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+            else veiled_result(each, exists=not request.validate_only)
             for name, each in outcome.items()
         ]
     )
+
+
+def list_refused(
+    broker: "Broker", request: CreateTopicsRequest, context: RequestContext
+) -> dict[str, RequestRefusal]:
+    """Returns the topics that the client may not create; the controller refuses duplicates and the
+    metadata's own topic for everybody."""
+    if allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+        return {}
+    times = Counter(each.name for each in request.topics)
+    return {
+        name: RequestRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        for name, count in times.items()
+        if count == 1
+        and name != METADATA_TOPIC
+        and not allows(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
+    }
 
 
 def read(topic: CreatableTopic) -> NewTopic:
@@ -64,6 +89,16 @@ def read(topic: CreatableTopic) -> NewTopic:
 
 def refused_result(name: str, why: RequestRefusal) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=why.code, error_message=why.message)
+
+
+def veiled_result(topic: Topic, *, exists: bool) -> CreatableTopicResult:
+    """Returns the result for who may not see a topic's configuration."""
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id if exists else ZERO_UUID,
+        error_message=None,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )
 
 
 def created_result(topic: Topic, configs: TopicConfigs, *, exists: bool) -> CreatableTopicResult:

@@ -5,12 +5,14 @@ Deliberately not done: nothing.
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -22,7 +24,9 @@ async def handle_delete_groups(
 ) -> DeleteGroupsResponse:
     results = [
         DeletableGroupResult(
-            group_id=group_id, error_code=await broker.groups.delete_group(group_id)
+            group_id=group_id,
+            error_code=denial(broker, context, Operation.DELETE, ResourceType.GROUP, group_id)
+            or await broker.groups.delete_group(group_id),
         )
         for group_id in request.groups_names
     ]

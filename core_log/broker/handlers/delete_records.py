@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import code_of
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.partition import bring_to_disk
 from headwater.core_log.foundation.errors import HeadwaterError
@@ -21,6 +22,7 @@ from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from headwater.core_log.replication.metadata import INTERNAL_TOPICS
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -40,7 +42,7 @@ async def handle_delete_records(
         for each in topic.partitions
     )
     answers = [
-        [await answer(broker, topic.name, each, until_s) for each in topic.partitions]
+        [await answer(broker, context, topic.name, each, until_s) for each in topic.partitions]
         for topic in request.topics
     ]
     return DeleteRecordsResponse(
@@ -52,12 +54,17 @@ async def handle_delete_records(
 
 
 async def answer(
-    broker: "Broker", topic: str, wanted: DeleteRecordsPartition, until_s: float
+    broker: "Broker",
+    context: RequestContext,
+    topic: str,
+    wanted: DeleteRecordsPartition,
+    until_s: float,
 ) -> DeleteRecordsPartitionResult:
     index = wanted.partition_index
+    code = denial(broker, context, Operation.DELETE, ResourceType.TOPIC, topic)
     try:
         async with asyncio.timeout_at(until_s):
-            outcome = await delete(broker, topic, index, wanted.offset)
+            outcome = code or await delete(broker, topic, index, wanted.offset)
     except TimeoutError:
         outcome = ErrorCode.REQUEST_TIMED_OUT
     except HeadwaterError as error:

@@ -4,9 +4,12 @@ The internal topics of groups and transactions are refused. Deliberately not don
 deleted topic is gone when the answer is sent).
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.authorization import allows
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.delete_topics import (
@@ -14,10 +17,17 @@ from headwater.core_log.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.decisions import Deletion, RequestRefusal, TopicReference
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
+
+
+DENIED = RequestRefusal(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.meaning
+)
 
 
 @handles(DeleteTopicsRequest, is_forwarded=True)
@@ -28,12 +38,36 @@ async def handle_delete_topics(
         *(TopicReference(name) for name in request.topic_names),
         *(TopicReference(each.name, each.topic_id) for each in request.topics),
     ]
+    refused = list_refused(broker, wanted, context)
+    allowed = [each for each in wanted if each not in refused]
     outcome = await decide_and_commit(
-        broker, lambda: broker.controller.delete_topics(wanted), frees_room=True
+        broker, lambda: broker.controller.delete_topics(allowed), frees_room=True
     )
     if isinstance(outcome, RequestRefusal):
-        outcome = [Deletion(*each, outcome) for each in wanted]
-    return DeleteTopicsResponse(responses=[answer(each) for each in outcome])
+        outcome = [Deletion(*each, outcome) for each in allowed]
+    return DeleteTopicsResponse(responses=[answer(each) for each in (*outcome, *refused.values())])
+
+
+def list_refused(
+    broker: "Broker", wanted: Sequence[TopicReference], context: RequestContext
+) -> dict[TopicReference, Deletion]:
+    """Returns the topics that the client may not delete. An id tells the name to those only who may
+    describe the topic, and a name is not told to exist to all others."""
+    if allows(broker, context, Operation.DELETE, ResourceType.CLUSTER):
+        return {}
+    refused = dict[TopicReference, Deletion]()
+    for reference, count in Counter(wanted).items():
+        by_id = broker.image.topic_by_id(reference.topic_id) if reference.name is None else None
+        name = reference.name if by_id is None else by_id.name
+        if count > 1 or name is None or (reference.name and reference.topic_id != ZERO_UUID):
+            continue  # the controller has another error for it
+        is_shown = allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if is_shown and broker.image.topic(name) is None:
+            continue
+        if not is_shown or not allows(broker, context, Operation.DELETE, ResourceType.TOPIC, name):
+            shown = name if is_shown else reference.name
+            refused[reference] = Deletion(shown, reference.topic_id, DENIED)
+    return refused
 
 
 def answer(deletion: Deletion) -> DeletableTopicResult:

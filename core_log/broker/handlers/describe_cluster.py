@@ -1,11 +1,12 @@
 """DescribeCluster (key 60), versions 0 to 2: the cluster's id, its brokers and its controller.
 
-Deliberately not done: authorized operations (there are no ACLs yet), and controllers as endpoints
-of their own, since every broker takes administrative requests.
+Deliberately not done: controllers as endpoints of their own, since every broker takes
+administrative requests.
 """
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import NOT_ASKED, cluster_operations
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_cluster import (
@@ -45,6 +46,12 @@ async def handle_describe_cluster(
                 broker_id=node_id, host=host, port=port, rack=known.rack, is_fenced=known.is_fenced
             )
         )
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = cluster_operations(broker, context)
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id, controller_id=image.controller_id, brokers=brokers
+        cluster_id=broker.cluster_id,
+        controller_id=image.controller_id,
+        brokers=brokers,
+        cluster_authorized_operations=operations,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.administration import (
     ResourceType,
     broker_name_refused,
+    config_denied,
     unknown_resource,
 )
 from headwater.core_log.broker.broker_config import BrokerConfigEntry, broker_entries
@@ -28,6 +29,7 @@ from headwater.core_log.replication.assignments import name_problem
 from headwater.core_log.replication.config_keys import ConfigSource
 from headwater.core_log.replication.decisions import RequestRefusal
 from headwater.core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
+from headwater.core_log.security.acls import Operation
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -40,14 +42,19 @@ async def handle_describe_configs(
     broker: "Broker", request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[answer(broker, each, request) for each in request.resources]
+        results=[answer(broker, context, each, request) for each in request.resources]
     )
 
 
 def answer(
-    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: "Broker",
+    context: RequestContext,
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
-    outcome = describe(broker, resource, request)
+    outcome = config_denied(
+        broker, context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+    ) or describe(broker, resource, request)
     refused = outcome if isinstance(outcome, RequestRefusal) else RequestRefusal(ErrorCode.NONE)
     return DescribeConfigsResult(
         error_code=refused.code,

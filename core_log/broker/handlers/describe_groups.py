@@ -1,11 +1,12 @@
 """DescribeGroups (key 15), versions 0 to 6: the state and the members of groups.
 
-Version 4: instance ids. 6: an unknown group is an error; before, its state is dead. Deliberately
-not done: authorized operations (there are no ACLs yet).
+Version 3: the operations that the client may do. 4: instance ids. 6: an unknown group is an error;
+before, its state is dead.
 """
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import NOT_ASKED, authorized_operations, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups.group import Group
 from headwater.core_log.groups.membership import GroupState
@@ -16,6 +17,7 @@ from headwater.core_log.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -27,17 +29,24 @@ UNKNOWN_GROUP_FROM = 6
 async def handle_describe_groups(
     broker: "Broker", request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    groups = [find(broker, group_id, context.api_version) for group_id in request.groups]
+    groups = [find(broker, context, group_id, request) for group_id in request.groups]
     return DescribeGroupsResponse(groups=tuple(groups))
 
 
-def find(broker: "Broker", group_id: str, version: int) -> DescribedGroup:
-    error = broker.groups.check(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+def find(
+    broker: "Broker", context: RequestContext, group_id: str, request: DescribeGroupsRequest
+) -> DescribedGroup:
+    version = context.api_version
+    error = denial(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    error = error or (broker.groups.check(group_id) if group_id else ErrorCode.INVALID_GROUP_ID)
     if error is not ErrorCode.NONE:
         return DescribedGroup(group_id=group_id, error_code=error)
     group = broker.groups.find(group_id)
     if group is not None:
-        return describe(group)
+        operations = NOT_ASKED
+        if request.include_authorized_operations:
+            operations = authorized_operations(broker, context, ResourceType.GROUP, group_id)
+        return describe(group, operations)
     dead = GroupState.DEAD.value
     if version < UNKNOWN_GROUP_FROM:
         return DescribedGroup(group_id=group_id, group_state=dead)
@@ -50,7 +59,7 @@ def find(broker: "Broker", group_id: str, version: int) -> DescribedGroup:
     )
 
 
-def describe(group: Group) -> DescribedGroup:
+def describe(group: Group, operations: int) -> DescribedGroup:
     """Describes the group. Metadata of members has a meaning only under the protocol they agreed
     on."""
     protocol = group.rebalance.protocol_name if group.state is GroupState.STABLE else None
@@ -71,4 +80,5 @@ def describe(group: Group) -> DescribedGroup:
         protocol_type=group.rebalance.protocol_type or "",
         protocol_data=protocol or "",
         members=tuple(members),
+        authorized_operations=operations,
     )

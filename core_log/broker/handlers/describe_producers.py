@@ -3,7 +3,9 @@ transactions."""
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -11,6 +13,7 @@ from headwater.core_log.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -23,14 +26,19 @@ async def handle_describe_producers(
     topics = tuple(
         TopicResponse(
             name=topic.name,
-            partitions=tuple(answer(broker, topic.name, each) for each in topic.partition_indexes),
+            partitions=tuple(
+                answer(broker, context, topic.name, each) for each in topic.partition_indexes
+            ),
         )
         for topic in request.topics
     )
     return DescribeProducersResponse(topics=topics)
 
 
-def answer(broker: "Broker", topic: str, index: int) -> PartitionResponse:
+def answer(broker: "Broker", context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    code = denial(broker, context, Operation.READ, ResourceType.TOPIC, topic)
+    if code is not ErrorCode.NONE:
+        return PartitionResponse(partition_index=index, error_code=code, error_message=code.meaning)
     partition = broker.find_led(topic, index)
     if partition is None:
         code = broker.why_not_led(topic, index)

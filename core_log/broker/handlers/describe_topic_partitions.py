@@ -1,11 +1,11 @@
 """DescribeTopicPartitions (key 75), version 0: topics and their partitions, page by page.
 
-Deliberately not done: authorized operations (there are no ACLs yet), and the last known eligible
-replicas, which this controller does not keep.
+Deliberately not done: the last known eligible replicas, which this controller does not keep.
 """
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import allows, authorized_operations
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_topic_partitions import (
@@ -16,6 +16,7 @@ from headwater.core_log.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -28,12 +29,20 @@ async def handle_describe_topic_partitions(
     broker: "Broker", request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     asked = sorted({each.name for each in request.topics})
+    hidden = {
+        name
+        for name in asked or broker.image.topics
+        if not allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    }
     cursor, names = request.cursor, asked or sorted(broker.image.topics)
     if cursor is not None:
         is_nowhere = bool(asked) and cursor.topic_name not in asked
         if is_nowhere or cursor.partition_index < 0:
             return refused_response(asked, ErrorCode.INVALID_REQUEST)
         names = [name for name in names if name >= cursor.topic_name]
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = [unknown(name, denied) for name in names if name in hidden] if asked else []
+    names = [name for name in names if name not in hidden]
     room = min(max(request.response_partition_limit, 1), PARTITIONS_PER_PAGE_MAX)
     topics, following = [], None
     for name in names:
@@ -46,16 +55,17 @@ async def handle_describe_topic_partitions(
         if topic is None:
             topics.append(unknown(name, broker.controller.unknown_topic_code(name)))
             continue
-        topics.append(describe(broker.image, topic, range(first, first + room)))
+        operations = authorized_operations(broker, context, ResourceType.TOPIC, name)
+        topics.append(describe(broker.image, topic, range(first, first + room), operations))
         room -= len(topics[-1].partitions)
         if first + len(topics[-1].partitions) < len(topic.partitions):
             following = Cursor(topic_name=name, partition_index=first + len(topics[-1].partitions))
             break
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=following)
+    return DescribeTopicPartitionsResponse(topics=[*topics, *refused], next_cursor=following)
 
 
 def describe(
-    image: MetadataImage, topic: Topic, wanted: range
+    image: MetadataImage, topic: Topic, wanted: range, operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index in wanted:
@@ -81,6 +91,7 @@ def describe(
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=partitions,
+        topic_authorized_operations=operations,
     )
 
 

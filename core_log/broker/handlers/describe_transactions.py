@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups import transactions
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -11,6 +12,7 @@ from headwater.core_log.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 async def handle_describe_transactions(
     broker: "Broker", request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
-    found = tuple(describe(broker, name) for name in request.transactional_ids)
+    found = tuple(describe(broker, context, name) for name in request.transactional_ids)
     return DescribeTransactionsResponse(transaction_states=found)
 
 
-def describe(broker: "Broker", name: str) -> TransactionState:
-    error = broker.transactions.check(name) if name else ErrorCode.INVALID_REQUEST
+def describe(broker: "Broker", context: RequestContext, name: str) -> TransactionState:
+    error = denial(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
+    error = error or (broker.transactions.check(name) if name else ErrorCode.INVALID_REQUEST)
     if error is not ErrorCode.NONE:
         return TransactionState(error_code=error, transactional_id=name)
     each = broker.transactions.find(name)
@@ -35,7 +38,8 @@ def describe(broker: "Broker", name: str) -> TransactionState:
     current = each.current
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(current.partitions):
-        topics.setdefault(topic, []).append(index)
+        if allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=name,
         transaction_state=current.state.title,

@@ -6,12 +6,14 @@ transaction (KIP-890). Deliberately not done: nothing.
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.groups.transaction_coordinator import ProducerAnswer
 from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -24,6 +26,10 @@ EPOCH_BUMP_FROM = 5
 async def handle_end_txn(
     broker: "Broker", request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse:
+    name = request.transactional_id
+    denied = denial(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+    if denied is not ErrorCode.NONE:
+        return EndTxnResponse(error_code=denied)
     try:
         answer = await broker.transactions.end(
             request.transactional_id,

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from headwater.core_log.broker.authorization import answer
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -38,7 +39,6 @@ async def handle_envelope(
         principal = decode_principal(request.request_principal)
     except DecodeError:
         return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
-    assert served.handler is not None, "an API that is passed on has an ordinary handler"
     asked = context._replace(
         api_version=header.api_version,
         client_id=header.client_id,
@@ -46,8 +46,8 @@ async def handle_envelope(
         principal=principal,
     )
     epoch = broker.quorum.leader_epoch
-    answer = await served.handler(broker, inner, asked)
+    response = await answer(broker, served, inner, asked)
     if not broker.is_controller or broker.quorum.leader_epoch != epoch:  # the next one knows
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    data = encode_response(answer, header.api_key, header.api_version, header.correlation_id)
+    data = encode_response(response, header.api_key, header.api_version, header.correlation_id)
     return EnvelopeResponse(response_data=data[LENGTH.size :])

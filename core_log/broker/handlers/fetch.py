@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import allows, topic_denial
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
 from headwater.core_log.broker.leadership_proofs import find_unproved
@@ -29,6 +30,7 @@ from headwater.core_log.protocol.fetch_frames import (
     write_fetch_answer,
 )
 from headwater.core_log.protocol.messages.fetch import FetchRequest
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -45,6 +47,13 @@ def handle_fetch(
     context: RequestContext,
 ) -> Reply | Awaitable[bytes] | Awaitable[Reply]:
     request = read_fetch(frame, position, context.api_version)
+    denied: Sequence[ErrorCode] = ()
+    if broker.authorizer is not None:
+        if request.replica_id >= 0 and not allows(
+            broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+        ):
+            return refuse_replica(request, correlation_id, context.api_version)
+        denied = list_denied(broker, context, request)
     if request.replica_id >= 0 and is_quorum_fetch(request):
         version = context.api_version
         return answer_quorum_fetch(broker, frame, position, correlation_id, version)
@@ -57,7 +66,33 @@ def handle_fetch(
         return Reply(refusal)
     if request.replica_id >= 0:
         return answer_replica(broker, frame, position, request, correlation_id, context)
-    return PendingFetch(broker, request, correlation_id, context.api_version).start()
+    pending = PendingFetch(broker, request, correlation_id, context.api_version)
+    return pending.refuse(denied) if any(denied) else pending.start()
+
+
+def list_denied(
+    broker: "Broker", context: RequestContext, request: FetchFrame
+) -> Sequence[ErrorCode]:
+    """Returns for each part the error of who may not read there."""
+    if request.replica_id >= 0:
+        return ()
+    topics = {part.topic for part in request.parts}
+    codes = {topic: topic_denial(broker, context, Operation.READ, topic) for topic in topics}
+    return [codes[part.topic] for part in request.parts]
+
+
+def refuse_replica(request: FetchFrame, correlation_id: int, version: int) -> Reply:
+    """Answers who says that it is a replica, and is no broker of the cluster."""
+    if is_quorum_fetch(request):
+        nothing: list[FetchedPartition] = []
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        chunks = write_fetch_answer((), nothing, correlation_id, version, error_code=code)
+        return Reply(chunks)
+    lines: list[FetchedPartition] = [
+        FetchLine(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for _ in request.parts
+    ]
+    chunks = write_fetch_answer(request.parts, lines, correlation_id, version)
+    return Reply(chunks)
 
 
 class PendingFetch:
@@ -86,6 +121,16 @@ class PendingFetch:
             if partition is not None:
                 partition.park(self._wake, reach=self.reach)
         return self.reply
+
+    def refuse(self, denied: Sequence[ErrorCode]) -> Reply:
+        """Answers at once, since an error is enough: with what may be read."""
+        whole = self.request
+        allowed = [part for part, code in zip(whole.parts, denied, strict=True) if not code]
+        self.request = whole._replace(parts=allowed)
+        read = iter(self._read())
+        lines = [FetchLine(code) if code else next(read) for code in denied]
+        self.request = whole
+        return Reply(self._answer(lines))
 
     def _read(self) -> list[FetchedPartition]:
         """Fills the lines in order, within the request's and each partition's own limit."""

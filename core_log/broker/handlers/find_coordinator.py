@@ -6,6 +6,7 @@ Deliberately not done: coordinators of share groups (key type 2).
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups.group_coordinator import partition_of
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -15,12 +16,14 @@ from headwater.core_log.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from headwater.core_log.replication.metadata import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 """By key type: the topic in which the coordinators of such keys keep their state."""
+RESOURCES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 SEVERAL_KEYS_FROM = 4
 
 
@@ -48,6 +51,9 @@ async def find(broker: "Broker", key_type: int, key: str, context: RequestContex
     topic_name = STATE_TOPICS.get(key_type)
     if topic_name is None:
         return nobody(key, ErrorCode.INVALID_REQUEST)
+    denied = denial(broker, context, Operation.DESCRIBE, RESOURCES[key_type], key)
+    if denied is not ErrorCode.NONE:
+        return nobody(key, denied)
     if broker.image.topic(topic_name) is None:
         error = await broker.create_unknown(topic_name, may_create=True)
         if error is not ErrorCode.NONE:

@@ -5,8 +5,11 @@ Version 3: static members. Deliberately not done: groups of the newer protocol (
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 async def handle_heartbeat(
     broker: "Broker", request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse:
+    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    if code is not ErrorCode.NONE:
+        return HeartbeatResponse(error_code=code)
     error = broker.groups.heartbeat(
         request.group_id,
         request.member_id,

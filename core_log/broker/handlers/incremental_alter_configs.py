@@ -40,6 +40,6 @@ async def handle_incremental_alter_configs(
         )
 
     responses = await each_altered(
-        broker, request.resources, change, answer=AlterConfigsResourceResponse
+        broker, request.resources, change, context, answer=AlterConfigsResourceResponse
     )
     return IncrementalAlterConfigsResponse(responses=responses)

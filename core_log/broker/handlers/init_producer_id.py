@@ -7,6 +7,7 @@ two-phase commit (version 6, KIP-939), which Kafka also refuses unless it is ena
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.groups.transaction_coordinator import NO_PRODUCER, ProducerAnswer
@@ -16,6 +17,7 @@ from headwater.core_log.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -27,7 +29,7 @@ FENCED_FROM = 4
 async def handle_init_producer_id(
     broker: "Broker", request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    answer = await init(broker, request)
+    answer = await init(broker, request, context)
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -38,7 +40,26 @@ async def handle_init_producer_id(
     )
 
 
-async def init(broker: "Broker", request: InitProducerIdRequest) -> ProducerAnswer:
+def may_write(broker: "Broker", context: RequestContext, transactional_id: str | None) -> ErrorCode:
+    """Returns the error of who may neither use the transactional id nor, without one, write to any
+    topic."""
+    if transactional_id is not None:
+        kind = ResourceType.TRANSACTIONAL_ID
+        return denial(broker, context, Operation.WRITE, kind, transactional_id)
+    authorizer = broker.authorizer
+    if authorizer is not None and authorizer.allows_on_any(
+        context.principal, context.client_host, Operation.WRITE, ResourceType.TOPIC
+    ):
+        return ErrorCode.NONE
+    return denial(broker, context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+
+
+async def init(
+    broker: "Broker", request: InitProducerIdRequest, context: RequestContext
+) -> ProducerAnswer:
+    denied = may_write(broker, context, request.transactional_id)
+    if denied is not ErrorCode.NONE:
+        return ProducerAnswer(denied)
     if request.enable2_pc:
         return ProducerAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if request.keep_prepared_txn:

@@ -7,13 +7,16 @@ Deliberately not done: groups of the newer protocol (KIP-848), the client's reas
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups.membership import JoinAnswer, Joining, JoinProtocol
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -28,6 +31,9 @@ SKIP_ASSIGNMENT_FROM = 9
 async def handle_join_group(
     broker: "Broker", request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse:
+    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    if code is not ErrorCode.NONE:
+        return JoinGroupResponse(error_code=code)
     has_rebalance_timeout = context.api_version >= REBALANCE_TIMEOUT_FROM
     joining = Joining(
         member_id=request.member_id,

@@ -6,6 +6,7 @@ the newer protocol (KIP-848), the reason given (it is not kept).
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.leave_group import (
@@ -13,6 +14,7 @@ from headwater.core_log.protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberResponse,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -24,6 +26,9 @@ SEVERAL_MEMBERS_FROM = 3
 async def handle_leave_group(
     broker: "Broker", request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse:
+    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    if code is not ErrorCode.NONE:
+        return LeaveGroupResponse(error_code=code)
     leaving: list[tuple[str, str | None]] = [(request.member_id, None)]
     if context.api_version >= SEVERAL_MEMBERS_FROM:
         leaving = [(each.member_id, each.group_instance_id) for each in request.members]

@@ -6,6 +6,7 @@ type is "classic".
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import allows
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.list_groups import (
@@ -13,6 +14,7 @@ from headwater.core_log.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -30,6 +32,7 @@ async def handle_list_groups(
     types = {each.lower() for each in request.types_filter}
     if types and GROUP_TYPE not in types:
         return ListGroupsResponse()
+    sees_all = allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
     groups = [
         ListedGroup(
             group_id=group.group_id,
@@ -38,6 +41,10 @@ async def handle_list_groups(
             group_type=GROUP_TYPE,
         )
         for group in broker.groups.groups()
-        if not states or group.state.value.lower() in states
+        if (not states or group.state.value.lower() in states)
+        and (
+            sees_all
+            or allows(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        )
     ]
     return ListGroupsResponse(groups=tuple(groups))

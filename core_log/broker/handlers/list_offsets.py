@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.broker.administration import code_of
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import Partition, Reach, bring_to_disk, check_epoch
@@ -28,6 +29,7 @@ from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from headwater.core_log.replication.leader import Leader
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -73,7 +75,7 @@ async def handle_list_offsets(
         ListOffsetsTopicResponse(
             name=topic.name,
             partitions=tuple(
-                answer(broker, topic.name, each, request, context.api_version, unproved)
+                answer(broker, topic.name, each, request, context, unproved)
                 for each in topic.partitions
             ),
         )
@@ -87,10 +89,13 @@ def answer(
     topic: str,
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,
-    version: int,
+    context: RequestContext,
     unproved: Collection[TopicPartition] = (),
 ) -> ListOffsetsPartitionResponse:
-    index = wanted.partition_index
+    index, version = wanted.partition_index, context.api_version
+    code = denial(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    if code is not ErrorCode.NONE:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     partition = broker.find_led(topic, index)
     if partition is None:
         code = broker.why_not_led(topic, index)

@@ -8,6 +8,7 @@ repeat a group, or have more than three repeats.
 import re
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import allows
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.name_patterns import LENGTH_MAX
 from headwater.core_log.groups.transactions import StoredTransaction, TransactionState
@@ -17,6 +18,7 @@ from headwater.core_log.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -44,7 +46,9 @@ async def handle_list_transactions(
             transaction_state=each.current.state.title,
         )
         for each in broker.transactions.list_served()
-        if is_wanted(each.current, request, now_ms) and pattern.fullmatch(each.name)
+        if is_wanted(each.current, request, now_ms)
+        and pattern.fullmatch(each.name)
+        and allows(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.name)
     )
     unknown = tuple(name for name in request.state_filters if name not in STATES)
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states)

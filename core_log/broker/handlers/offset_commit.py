@@ -7,8 +7,9 @@ The answer is sent once the offsets are on disk. Deliberately not done: groups o
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.offset_requests import NamedTopic, find_topic, offsets_to_commit
+from headwater.core_log.broker.offset_requests import NamedTopic, find_allowed, offsets_to_commit
 from headwater.core_log.foundation.units import LARGEST
 from headwater.core_log.groups.group_coordinator import OffsetCommitter
 from headwater.core_log.groups.offsets import CommittedOffset
@@ -21,6 +22,7 @@ from headwater.core_log.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -34,7 +36,13 @@ async def handle_offset_commit(
     broker: "Broker", request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
     by_id = context.api_version >= TOPIC_IDS_FROM
-    topics = [find_topic(broker, each.name, each.topic_id, by_id=by_id) for each in request.topics]
+    topics = [
+        find_allowed(broker, context, Operation.READ, each.name, each.topic_id, by_id=by_id)
+        for each in request.topics
+    ]
+    denied = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    if denied is not ErrorCode.NONE:
+        topics = [topic._replace(error=denied) for topic in topics]
     expires_ms = -1
     if request.retention_time_ms >= 0:
         expires_ms = min(broker.clock.now_ms() + request.retention_time_ms, LARGEST)
@@ -45,7 +53,9 @@ async def handle_offset_commit(
     by = OffsetCommitter(
         request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
     )
-    errors = await broker.groups.commit_offsets(request.group_id, offsets, by=by)
+    errors = dict[TopicPartition, ErrorCode]()
+    if denied is ErrorCode.NONE and (offsets or not request.topics):
+        errors = await broker.groups.commit_offsets(request.group_id, offsets, by=by)
     if context.api_version < UNKNOWN_GROUP_FROM:
         errors = {at: _in_older_words(error) for at, error in errors.items()}
     answers = [

@@ -5,6 +5,7 @@ Deliberately not done: nothing.
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -14,6 +15,7 @@ from headwater.core_log.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -23,9 +25,17 @@ if TYPE_CHECKING:
 async def handle_offset_delete(
     broker: "Broker", request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:
+    denied = denial(broker, context, Operation.DELETE, ResourceType.GROUP, request.group_id)
+    if denied is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=denied)
+    refused = {
+        topic.name: denial(broker, context, Operation.READ, ResourceType.TOPIC, topic.name)
+        for topic in request.topics
+    }
     known = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
+        if refused[topic.name] is ErrorCode.NONE
         for each in topic.partitions
         if broker.image.partition(topic.name, each.partition_index) is not None
     ]
@@ -39,9 +49,8 @@ async def handle_offset_delete(
             partitions=tuple(
                 OffsetDeleteResponsePartition(
                     partition_index=each.partition_index,
-                    error_code=errors.get(
-                        TopicPartition(topic.name, each.partition_index), unknown
-                    ),
+                    error_code=refused[topic.name]
+                    or errors.get(TopicPartition(topic.name, each.partition_index), unknown),
                 )
                 for each in topic.partitions
             ),

@@ -8,8 +8,9 @@ the member and its epoch (KIP-848).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.offset_requests import NamedTopic, find_topic
+from headwater.core_log.broker.offset_requests import NamedTopic, find_allowed
 from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -22,6 +23,7 @@ from headwater.core_log.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 ERROR_OF_ALL_FROM = 2
 SEVERAL_GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
+DESCRIBE = Operation.DESCRIBE
 
 RequestedTopics = Sequence[tuple[NamedTopic, Sequence[int]]]
 
@@ -38,33 +41,49 @@ async def handle_offset_fetch(
     broker: "Broker", request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
     if context.api_version < SEVERAL_GROUPS_FROM:
-        error = await broker.groups.confirm(request.group_id)
-        return _fetch_for_one(broker, request, error, context.api_version)
+        return await _fetch_for_one(broker, request, context)
     by_id = context.api_version >= TOPIC_IDS_FROM
     groups = []
     for group in request.groups:
         wanted = None
         if group.topics is not None:
             wanted = [
-                (find_topic(broker, each.name, each.topic_id, by_id=by_id), each.partition_indexes)
+                (
+                    find_allowed(broker, context, DESCRIBE, each.name, each.topic_id, by_id=by_id),
+                    each.partition_indexes,
+                )
                 for each in group.topics
             ]
-        error = await broker.groups.confirm(group.group_id)
-        reader = GroupReader(broker, group.group_id, error, is_stable=request.require_stable)
+        reader = await _reader(broker, context, group.group_id, request)
         groups.append(reader.answer(wanted, by_id=by_id))
     return OffsetFetchResponse(groups=tuple(groups))
 
 
-def _fetch_for_one(
-    broker: "Broker", request: OffsetFetchRequest, error: ErrorCode, version: int
+async def _reader(
+    broker: "Broker", context: RequestContext, group_id: str, request: OffsetFetchRequest
+) -> "GroupReader":
+    denied = denial(broker, context, DESCRIBE, ResourceType.GROUP, group_id)
+    error = denied or await broker.groups.confirm(group_id)
+    return GroupReader(broker, context, group_id, error, is_stable=request.require_stable)
+
+
+def _name(broker: "Broker", context: RequestContext, name: str) -> NamedTopic:
+    """Returns the topic, which need not exist any more."""
+    return NamedTopic(
+        name, NO_TOPIC_ID, denial(broker, context, DESCRIBE, ResourceType.TOPIC, name)
+    )
+
+
+async def _fetch_for_one(
+    broker: "Broker", request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
+    version = context.api_version
     wanted = None
     if request.topics is not None:
         wanted = [
-            (NamedTopic(each.name, NO_TOPIC_ID, ErrorCode.NONE), each.partition_indexes)
-            for each in request.topics
+            (_name(broker, context, each.name), each.partition_indexes) for each in request.topics
         ]
-    reader = GroupReader(broker, request.group_id, error, is_stable=request.require_stable)
+    reader = await _reader(broker, context, request.group_id, request)
     answer = reader.answer(wanted, by_id=False)
     refused = ErrorCode(answer.error_code) if version < ERROR_OF_ALL_FROM else ErrorCode.NONE
     if refused:
@@ -92,11 +111,17 @@ class GroupReader:
     """Answers for one group."""
 
     def __init__(
-        self, broker: "Broker", group_id: str, error: ErrorCode, *, is_stable: bool
+        self,
+        broker: "Broker",
+        context: RequestContext,
+        group_id: str,
+        error: ErrorCode,
+        *,
+        is_stable: bool,
     ) -> None:
         """`error`: why this broker cannot answer for the group."""
         self._broker, self._group_id, self._is_stable = broker, group_id, is_stable
-        self._error = error
+        self._context, self._error = context, error
 
     def answer(self, wanted: RequestedTopics | None, *, by_id: bool) -> OffsetFetchResponseGroup:
         if self._error is not ErrorCode.NONE:
@@ -132,6 +157,9 @@ class GroupReader:
         for name, index in sorted(offsets):
             by_name.setdefault(name, []).append(index)
         for name, indexes in by_name.items():
+            kind = ResourceType.TOPIC
+            if not allows(self._broker, self._context, DESCRIBE, kind, name):
+                continue
             topic = self._broker.image.topic(name) if by_id else None
             if topic is not None or not by_id:
                 topic_id = NO_TOPIC_ID if topic is None else topic.topic_id

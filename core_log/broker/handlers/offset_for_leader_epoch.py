@@ -6,6 +6,7 @@ Consumers send it after a leader change to check whether the records they read a
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import check_epoch
@@ -18,6 +19,7 @@ from headwater.core_log.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -39,7 +41,7 @@ async def handle_offset_for_leader_epoch(
         OffsetForLeaderTopicResult(
             topic=topic.topic,
             partitions=tuple(
-                answer(broker, topic.topic, each, unproved) for each in topic.partitions
+                answer(broker, context, topic.topic, each, unproved) for each in topic.partitions
             ),
         )
         for topic in request.topics
@@ -49,11 +51,16 @@ async def handle_offset_for_leader_epoch(
 
 def answer(
     broker: "Broker",
+    context: RequestContext,
     topic: str,
     wanted: OffsetForLeaderPartition,
     unproved: Collection[TopicPartition],
 ) -> EpochEndOffset:
     index = wanted.partition
+    if not allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        code = denial(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        if code is not ErrorCode.NONE:
+            return EpochEndOffset(error_code=code, partition=index)
     partition = broker.find_led(topic, index)
     if partition is None:
         return EpochEndOffset(error_code=broker.why_not_led(topic, index), partition=index)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import code_of
+from headwater.core_log.broker.authorization import denial, topic_denial
 from headwater.core_log.broker.batch_contents import (
     MissingKeys,
     check_outline,
@@ -42,6 +43,7 @@ from headwater.core_log.protocol.produce_frames import (
     write_produce_answer,
 )
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.security.acls import Operation, ResourceType
 from headwater.core_log.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ def handle_produce(
 ) -> Answer | Awaitable[Answer]:
     request = read_produce(frame, position, context.api_version)
     production = ProduceAttempt(broker, request, correlation_id, context.api_version)
+    if broker.authorizer is not None:
+        production.authorize(context)
     if indices := production.large_to_open():
         production.keep_records()
         return production.append_opened(indices)
@@ -84,8 +88,32 @@ class ProduceAttempt:
         self.timer: asyncio.TimerHandle | None = None
         self.awaits_followers = False
         self.waiting_count = 0
+        self.denied: Sequence[ErrorCode] = ()
+        """For each part the error of who may not write there; empty if nobody is asked."""
         self.opened: dict[int, LogConfig | HeadwaterError] = {}
         """By index: the configuration for which a large batch was checked, or the error."""
+
+    def authorize(self, context: RequestContext) -> None:
+        """Refuses the parts that the client may not write; their records are not looked at."""
+        name, parts = self.request.transactional_id, self.request.parts
+        kind = ResourceType.TRANSACTIONAL_ID
+        if any(map(is_transactional, parts)) and (
+            name is None or denial(self.broker, context, Operation.WRITE, kind, name)
+        ):
+            self.denied = [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * len(parts)
+        else:
+            topics = {part.topic for part in parts}
+            codes = {
+                topic: topic_denial(self.broker, context, Operation.WRITE, topic)
+                for topic in topics
+            }
+            self.denied = [codes[part.topic] for part in parts]
+        if any(self.denied):
+            kept = [
+                part._replace(records=None) if code else part
+                for part, code in zip(parts, self.denied, strict=True)
+            ]
+            self.request = self.request._replace(parts=kept)
 
     def large_to_open(self) -> list[int]:
         """Returns the indices of batches whose check takes longer."""
@@ -157,6 +185,8 @@ class ProduceAttempt:
         now_ms = self.broker.clock.now_ms()
         for index, part in enumerate(request.parts):
             code = refused[index] if refused else ErrorCode.NONE
+            if self.denied and self.denied[index]:
+                code = self.denied[index]
             self.answers.append(self._append_part(part, code, now_ms, waits))
         if request.transactional_id is not None and self._is_small:
             # the transaction's end, which waits for the disk, will come soon
@@ -282,6 +312,12 @@ class ProduceAttempt:
         if not header.is_transactional or is_open(header.producer_id, header.producer_epoch):
             return None
         return header
+
+
+def is_transactional(part: ProducePart) -> bool:
+    if part.records is None or len(part.records) < HEADER_BYTES:
+        return False
+    return BatchHeader.read(part.records).is_transactional
 
 
 class CommittedPart:

@@ -6,10 +6,12 @@ not done: groups of the newer protocol (KIP-848).
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups.membership import Syncing
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -21,6 +23,9 @@ PROTOCOL_NAMED_FROM = 5
 async def handle_sync_group(
     broker: "Broker", request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse:
+    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    if code is not ErrorCode.NONE:
+        return SyncGroupResponse(error_code=code)
     is_named = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= PROTOCOL_NAMED_FROM and not is_named:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

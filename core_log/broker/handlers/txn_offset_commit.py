@@ -7,11 +7,12 @@ the transaction by this request alone (KIP-890). Deliberately not done: nothing.
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.offset_requests import find_topic, offsets_to_commit
+from headwater.core_log.broker.offset_requests import find_allowed, offsets_to_commit
 from headwater.core_log.broker.transaction_verification import UnmarkedSince
 from headwater.core_log.groups.group_coordinator import OffsetCommitter
-from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
+from headwater.core_log.groups.offsets import CommittedOffset
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.state_log import ProducerStamp
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -22,6 +23,7 @@ from headwater.core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC
+from headwater.core_log.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -37,9 +39,19 @@ async def handle_txn_offset_commit(
     broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
     offsets: OffsetsToCommit = {}
+    denied = denial(
+        broker,
+        context,
+        Operation.WRITE,
+        ResourceType.TRANSACTIONAL_ID,
+        request.transactional_id,
+    ) or denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    refused = dict[str, ErrorCode]()
     for each in request.topics:
-        topic = find_topic(broker, each.name, NO_TOPIC_ID, by_id=False)
-        offsets |= offsets_to_commit(broker, topic, each.partitions)
+        topic = find_allowed(broker, context, Operation.READ, each.name)
+        refused[each.name] = denied or topic.error
+        if refused[each.name] is ErrorCode.NONE:
+            offsets |= offsets_to_commit(broker, topic, each.partitions)
     errors = await commit(broker, request, offsets, context.api_version) if offsets else {}
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topics = [
@@ -48,9 +60,8 @@ async def handle_txn_offset_commit(
             partitions=tuple(
                 TxnOffsetCommitResponsePartition(
                     partition_index=each.partition_index,
-                    error_code=errors.get(
-                        TopicPartition(topic.name, each.partition_index), unknown
-                    ),
+                    error_code=refused[topic.name]
+                    or errors.get(TopicPartition(topic.name, each.partition_index), unknown),
                 )
                 for each in topic.partitions
             ),

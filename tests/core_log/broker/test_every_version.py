@@ -22,6 +22,7 @@ from headwater.core_log.protocol.messages import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_configs,
     describe_groups,
     end_txn,
@@ -210,6 +211,16 @@ def ask_txn_offset_commit(kind: Any, version: int, topic_id: UUID) -> Any:
     return kind(transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=[topic])
 
 
+def ask_describe_acls(kind: Any, version: int, topic_id: UUID) -> Any:
+    return kind(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        operation=1,
+        permission_type=1,
+    )
+
+
 REQUESTS: dict[Any, Callable[[Any, int, UUID], Any]] = {
     metadata.MetadataRequest: ask_metadata,
     produce.ProduceRequest: ask_produce,
@@ -238,6 +249,7 @@ REQUESTS: dict[Any, Callable[[Any, int, UUID], Any]] = {
     add_offsets_to_txn.AddOffsetsToTxnRequest: ask_add_offsets_to_txn_end_txn,
     end_txn.EndTxnRequest: ask_add_offsets_to_txn_end_txn,
     txn_offset_commit.TxnOffsetCommitRequest: ask_txn_offset_commit,
+    describe_acls.DescribeAclsRequest: ask_describe_acls,
 }
 """Those that reach past the first check of their handler, as far as a lone request can."""
 

@@ -77,15 +77,6 @@ def test_addresses_are_compared_as_java_writes_them() -> None:
     assert written == ["10.0.0.7", "0:0:0:0:0:0:0:1", "10.0.0.7", "in-process"]
 
 
-def test_authorized_operations_are_one_bit_each() -> None:
-    authorizer = Authorizer()
-    authorizer.use([rule("orders")])
-
-    bits = authorizer.operations(ALICE, "127.0.0.1", ResourceType.TOPIC, "orders")
-
-    assert bits == 1 << Operation.READ | 1 << Operation.DESCRIBE
-
-
 def test_a_principal_without_a_type_is_refused() -> None:
     named = Acl(
         ResourceType.TOPIC,

@@ -1,0 +1,275 @@
+"""Which operation each API needs on which resource, and the answers to who may not, as in Kafka.
+
+An API is in one of three tables. A broker with an authorizer refuses one that is in none.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from headwater.core_log.broker.dispatch import RequestContext, ServedApi
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.fields import fields_of
+from headwater.core_log.protocol.message import response_type
+from headwater.core_log.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
+from headwater.core_log.protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsResponse,
+)
+from headwater.core_log.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+from headwater.core_log.replication.decisions import RequestRefusal
+from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
+from headwater.core_log.security.acls import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    Operation,
+    ResourceType,
+)
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
+
+DISABLED = RequestRefusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+class Need(NamedTuple):
+    """An operation on a kind of resource."""
+
+    operation: Operation
+    resource_type: ResourceType
+
+
+def _on(resource_type: ResourceType, *operations: Operation) -> tuple[Need, ...]:
+    return tuple(Need(each, resource_type) for each in operations)
+
+
+ALTER, DESCRIBE = Operation.ALTER, Operation.DESCRIBE
+CLUSTER_ACTION = Operation.CLUSTER_ACTION
+GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
+CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+
+OPEN = frozenset({17, 18, 36})
+"""APIs for everybody: SaslHandshake, ApiVersions, SaslAuthenticate."""
+
+WHOLE: Mapping[int, tuple[Operation, ...]] = {
+    27: (ALTER, CLUSTER_ACTION),
+    29: (DESCRIBE,),
+    30: (ALTER,),
+    31: (ALTER,),
+    35: (DESCRIBE,),
+    43: (ALTER,),
+    45: (ALTER,),
+    46: (DESCRIBE,),
+    48: (Operation.DESCRIBE_CONFIGS,),
+    49: (Operation.ALTER_CONFIGS,),
+    50: (DESCRIBE,),
+    51: (ALTER,),
+    52: (CLUSTER_ACTION,),
+    53: (CLUSTER_ACTION,),
+    54: (CLUSTER_ACTION,),
+    55: (DESCRIBE,),
+    56: (CLUSTER_ACTION,),
+    57: (ALTER,),
+    58: (CLUSTER_ACTION,),
+    59: (CLUSTER_ACTION,),
+    62: (CLUSTER_ACTION,),
+    63: (CLUSTER_ACTION,),
+    64: (ALTER,),
+    67: (CLUSTER_ACTION,),
+    74: (Operation.DESCRIBE_CONFIGS,),
+    80: (ALTER,),
+    81: (ALTER,),
+    82: (CLUSTER_ACTION,),
+}
+"""APIs that need one of these operations on the cluster, which is asked before their handler."""
+
+PARTS: Mapping[int, tuple[Need, ...]] = {
+    0: (*_on(TOPIC, Operation.WRITE), *_on(TRANSACTIONAL_ID, Operation.WRITE)),
+    1: (*_on(TOPIC, Operation.READ), *_on(CLUSTER, CLUSTER_ACTION)),
+    2: _on(TOPIC, DESCRIBE),
+    3: (*_on(TOPIC, DESCRIBE, Operation.CREATE), *_on(CLUSTER, DESCRIBE, Operation.CREATE)),
+    8: (*_on(GROUP, Operation.READ), *_on(TOPIC, Operation.READ)),
+    9: (*_on(GROUP, DESCRIBE), *_on(TOPIC, DESCRIBE)),
+    10: (*_on(GROUP, DESCRIBE), *_on(TRANSACTIONAL_ID, DESCRIBE)),
+    11: _on(GROUP, Operation.READ),
+    12: _on(GROUP, Operation.READ),
+    13: _on(GROUP, Operation.READ),
+    14: _on(GROUP, Operation.READ),
+    15: _on(GROUP, DESCRIBE),
+    16: (*_on(CLUSTER, DESCRIBE), *_on(GROUP, DESCRIBE)),
+    19: (
+        *_on(CLUSTER, Operation.CREATE),
+        *_on(TOPIC, Operation.CREATE, Operation.DESCRIBE_CONFIGS),
+    ),
+    20: (*_on(CLUSTER, Operation.DELETE), *_on(TOPIC, DESCRIBE, Operation.DELETE)),
+    21: _on(TOPIC, Operation.DELETE),
+    22: (
+        *_on(TRANSACTIONAL_ID, Operation.WRITE),
+        *_on(CLUSTER, Operation.IDEMPOTENT_WRITE),
+        *_on(TOPIC, Operation.WRITE),
+    ),
+    23: (*_on(CLUSTER, CLUSTER_ACTION), *_on(TOPIC, DESCRIBE)),
+    24: (
+        *_on(TRANSACTIONAL_ID, Operation.WRITE),
+        *_on(TOPIC, Operation.WRITE),
+        *_on(CLUSTER, CLUSTER_ACTION),
+    ),
+    25: (*_on(TRANSACTIONAL_ID, Operation.WRITE), *_on(GROUP, Operation.READ)),
+    26: _on(TRANSACTIONAL_ID, Operation.WRITE),
+    28: (
+        *_on(TRANSACTIONAL_ID, Operation.WRITE),
+        *_on(GROUP, Operation.READ),
+        *_on(TOPIC, Operation.READ),
+    ),
+    32: (*_on(TOPIC, Operation.DESCRIBE_CONFIGS), *_on(CLUSTER, Operation.DESCRIBE_CONFIGS)),
+    33: (*_on(TOPIC, Operation.ALTER_CONFIGS), *_on(CLUSTER, Operation.ALTER_CONFIGS)),
+    37: _on(TOPIC, ALTER),
+    42: _on(GROUP, Operation.DELETE),
+    44: (*_on(TOPIC, Operation.ALTER_CONFIGS), *_on(CLUSTER, Operation.ALTER_CONFIGS)),
+    47: (*_on(GROUP, Operation.DELETE), *_on(TOPIC, Operation.READ)),
+    60: _on(CLUSTER, DESCRIBE),
+    61: _on(TOPIC, Operation.READ),
+    65: (*_on(TRANSACTIONAL_ID, DESCRIBE), *_on(TOPIC, DESCRIBE)),
+    66: _on(TRANSACTIONAL_ID, DESCRIBE),
+    75: _on(TOPIC, DESCRIBE),
+}
+"""APIs whose handler asks for each part of a request. It refuses that part, or leaves it out."""
+
+NOT_ASKED = -0x8000_0000
+"""Kafka's word for authorized operations that were not asked for."""
+
+DENIALS = {
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def allows(
+    broker: "Broker",
+    context: RequestContext,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> bool:
+    """Whether the client may do this on the resource."""
+    authorizer = broker.authorizer
+    return authorizer is None or authorizer.allows(
+        context.principal, context.client_host, operation, resource_type, name
+    )
+
+
+def denial(
+    broker: "Broker",
+    context: RequestContext,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> ErrorCode:
+    """Returns the error of who may not do this on the resource; NONE for all others."""
+    is_allowed = allows(broker, context, operation, resource_type, name)
+    return ErrorCode.NONE if is_allowed else DENIALS[resource_type]
+
+
+def topic_denial(
+    broker: "Broker", context: RequestContext, operation: Operation, topic: str | bytes
+) -> ErrorCode:
+    """Returns the error of who may not do this on a topic, by name or id. The cluster's metadata
+    are for its brokers. An unknown id is for the handler to refuse."""
+    if topic in (METADATA_TOPIC, METADATA_ID.bytes):
+        is_broker = allows(broker, context, CLUSTER_ACTION, CLUSTER)
+        return ErrorCode.NONE if is_broker else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if not isinstance(topic, str):
+        known = broker.image.topic_by_id(UUID(bytes=topic))
+        if known is None:
+            return ErrorCode.NONE
+        topic = known.name
+    return denial(broker, context, operation, TOPIC, topic)
+
+
+def cluster_operations(broker: "Broker", context: RequestContext) -> int:
+    """Returns the operations on the cluster; none for who may not describe it."""
+    if not allows(broker, context, DESCRIBE, CLUSTER):
+        return 0
+    return authorized_operations(broker, context, CLUSTER)
+
+
+def authorized_operations(
+    broker: "Broker", context: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> int:
+    """Returns the operations that the client may do on the resource, one bit each."""
+    return sum(
+        1 << each
+        for each in SUPPORTED_OPERATIONS[resource_type]
+        if allows(broker, context, each, resource_type, name)
+    )
+
+
+async def answer(broker: "Broker", served: ServedApi, request: Any, context: RequestContext) -> Any:
+    """Returns the handler's response, or the refusal of the whole request."""
+    assert served.handler is not None, "an API without a raw handler has an ordinary one"
+    if broker.authorizer is not None and not _may_ask(broker, served.api_key, context):
+        return refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, context.api_version)
+    return await served.handler(broker, request, context)
+
+
+def _may_ask(broker: "Broker", api_key: int, context: RequestContext) -> bool:
+    if api_key in OPEN or api_key in PARTS:
+        return True
+    needed = WHOLE.get(api_key, ())
+    return any(allows(broker, context, each, CLUSTER) for each in needed)
+
+
+def refuse(request: Any, code: ErrorCode, version: int) -> Any:
+    """Returns the response to a request that is refused whole."""
+    if type(request).api_key in REFUSALS:
+        return REFUSALS[type(request).api_key](request, code)
+    kind: Any = response_type(type(request))
+    words = {"error_code": code, "error_message": code.meaning}
+    known = {each.name for each in fields_of(kind) if each.is_in(version)}
+    return kind(**{name: value for name, value in words.items() if name in known})
+
+
+def _refuse_acls(request: Any, code: ErrorCode) -> CreateAclsResponse:
+    result = AclCreationResult(error_code=code, error_message=code.meaning)
+    return CreateAclsResponse(results=[result] * len(request.creations))
+
+
+def _refuse_filters(request: Any, code: ErrorCode) -> DeleteAclsResponse:
+    result = DeleteAclsFilterResult(error_code=code, error_message=code.meaning)
+    return DeleteAclsResponse(filter_results=[result] * len(request.filters))
+
+
+def _refuse_markers(request: Any, code: ErrorCode) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=each, error_code=code)
+                            for each in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+REFUSALS: Mapping[int, Callable[[Any, ErrorCode], Any]] = {
+    27: _refuse_markers,
+    30: _refuse_acls,
+    31: _refuse_filters,
+}
+"""The refusals of APIs whose response has no error for all of it."""

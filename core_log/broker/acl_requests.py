@@ -8,7 +8,7 @@ from headwater.core_log.protocol.messages.create_acls import AclCreation
 from headwater.core_log.security.acls import (
     Acl,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -44,7 +44,7 @@ def acl_of(wanted: AclCreation) -> Acl:
         _member(PatternType, wanted.resource_pattern_type),
         wanted.principal,
         wanted.host,
-        _member(Operation, wanted.operation),
+        _member(AclOperation, wanted.operation),
         _member(Permission, wanted.permission_type),
     )
 
@@ -56,7 +56,7 @@ def filter_of(wanted: RequestedFilter) -> AclFilter:
         _member(PatternType, wanted.pattern_type_filter),
         wanted.principal_filter,
         wanted.host_filter,
-        _member(Operation, wanted.operation),
+        _member(AclOperation, wanted.operation),
         _member(Permission, wanted.permission_type),
     )
 

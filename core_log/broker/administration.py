@@ -28,8 +28,7 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import Decision, RequestRefusal
 from headwater.core_log.replication.metadata import Topic
-from headwater.core_log.security import acls
-from headwater.core_log.security.acls import Operation
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """Kinds of resources with a configuration, with Kafka's numbers."""
 
     TOPIC = 2
@@ -89,17 +88,17 @@ def broker_name_refused(broker: "Broker", name: str) -> RequestRefusal | None:
 def config_denied(
     broker: "Broker",
     context: RequestContext,
-    operation: Operation,
+    operation: AclOperation,
     resource_type: int,
     name: str,
 ) -> RequestRefusal | None:
     """Returns the error of who may not do this with the resource's configuration."""
-    if resource_type == ResourceType.TOPIC:
-        code = denial(broker, context, operation, acls.ResourceType.TOPIC, name)
-    elif resource_type == ResourceType.GROUP:
-        code = denial(broker, context, operation, acls.ResourceType.GROUP, name)
+    if resource_type == ConfigResourceType.TOPIC:
+        code = denial(broker, context, operation, ResourceType.TOPIC, name)
+    elif resource_type == ConfigResourceType.GROUP:
+        code = denial(broker, context, operation, ResourceType.GROUP, name)
     else:
-        code = denial(broker, context, operation, acls.ResourceType.CLUSTER)
+        code = denial(broker, context, operation, ResourceType.CLUSTER)
     return None if code is ErrorCode.NONE else RequestRefusal(code, code.meaning)
 
 

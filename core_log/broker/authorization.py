@@ -1,7 +1,4 @@
-"""Which operation each API needs on which resource, and the answers to who may not, as in Kafka.
-
-An API is in one of three tables. A broker with an authorizer refuses one that is in none.
-"""
+"""The operation that each API needs on which resource, and Kafka's answers to who may not do it."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +24,7 @@ from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
 from headwater.core_log.security.acls import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
-    Operation,
+    AclOperation,
     ResourceType,
 )
 
@@ -40,23 +37,24 @@ DISABLED = RequestRefusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configu
 class Need(NamedTuple):
     """An operation on a kind of resource."""
 
-    operation: Operation
+    operation: AclOperation
     resource_type: ResourceType
 
 
-def _on(resource_type: ResourceType, *operations: Operation) -> tuple[Need, ...]:
+def _on(resource_type: ResourceType, *operations: AclOperation) -> tuple[Need, ...]:
     return tuple(Need(each, resource_type) for each in operations)
 
 
-ALTER, DESCRIBE = Operation.ALTER, Operation.DESCRIBE
-CLUSTER_ACTION = Operation.CLUSTER_ACTION
+ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
+CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
 
+# An API is in one of three tables. A broker with an authorizer refuses one that is in none.
 OPEN = frozenset({17, 18, 36})
 """APIs for everybody: SaslHandshake, ApiVersions, SaslAuthenticate."""
 
-WHOLE: Mapping[int, tuple[Operation, ...]] = {
+WHOLE: Mapping[int, tuple[AclOperation, ...]] = {
     27: (ALTER, CLUSTER_ACTION),
     29: (DESCRIBE,),
     30: (ALTER,),
@@ -65,8 +63,8 @@ WHOLE: Mapping[int, tuple[Operation, ...]] = {
     43: (ALTER,),
     45: (ALTER,),
     46: (DESCRIBE,),
-    48: (Operation.DESCRIBE_CONFIGS,),
-    49: (Operation.ALTER_CONFIGS,),
+    48: (AclOperation.DESCRIBE_CONFIGS,),
+    49: (AclOperation.ALTER_CONFIGS,),
     50: (DESCRIBE,),
     51: (ALTER,),
     52: (CLUSTER_ACTION,),
@@ -81,7 +79,7 @@ WHOLE: Mapping[int, tuple[Operation, ...]] = {
     63: (CLUSTER_ACTION,),
     64: (ALTER,),
     67: (CLUSTER_ACTION,),
-    74: (Operation.DESCRIBE_CONFIGS,),
+    74: (AclOperation.DESCRIBE_CONFIGS,),
     80: (ALTER,),
     81: (ALTER,),
     82: (CLUSTER_ACTION,),
@@ -89,51 +87,51 @@ WHOLE: Mapping[int, tuple[Operation, ...]] = {
 """APIs that need one of these operations on the cluster, which is asked before their handler."""
 
 PARTS: Mapping[int, tuple[Need, ...]] = {
-    0: (*_on(TOPIC, Operation.WRITE), *_on(TRANSACTIONAL_ID, Operation.WRITE)),
-    1: (*_on(TOPIC, Operation.READ), *_on(CLUSTER, CLUSTER_ACTION)),
+    0: (*_on(TOPIC, AclOperation.WRITE), *_on(TRANSACTIONAL_ID, AclOperation.WRITE)),
+    1: (*_on(TOPIC, AclOperation.READ), *_on(CLUSTER, CLUSTER_ACTION)),
     2: _on(TOPIC, DESCRIBE),
-    3: (*_on(TOPIC, DESCRIBE, Operation.CREATE), *_on(CLUSTER, DESCRIBE, Operation.CREATE)),
-    8: (*_on(GROUP, Operation.READ), *_on(TOPIC, Operation.READ)),
+    3: (*_on(TOPIC, DESCRIBE, AclOperation.CREATE), *_on(CLUSTER, DESCRIBE, AclOperation.CREATE)),
+    8: (*_on(GROUP, AclOperation.READ), *_on(TOPIC, AclOperation.READ)),
     9: (*_on(GROUP, DESCRIBE), *_on(TOPIC, DESCRIBE)),
     10: (*_on(GROUP, DESCRIBE), *_on(TRANSACTIONAL_ID, DESCRIBE)),
-    11: _on(GROUP, Operation.READ),
-    12: _on(GROUP, Operation.READ),
-    13: _on(GROUP, Operation.READ),
-    14: _on(GROUP, Operation.READ),
+    11: _on(GROUP, AclOperation.READ),
+    12: _on(GROUP, AclOperation.READ),
+    13: _on(GROUP, AclOperation.READ),
+    14: _on(GROUP, AclOperation.READ),
     15: _on(GROUP, DESCRIBE),
     16: (*_on(CLUSTER, DESCRIBE), *_on(GROUP, DESCRIBE)),
     19: (
-        *_on(CLUSTER, Operation.CREATE),
-        *_on(TOPIC, Operation.CREATE, Operation.DESCRIBE_CONFIGS),
+        *_on(CLUSTER, AclOperation.CREATE),
+        *_on(TOPIC, AclOperation.CREATE, AclOperation.DESCRIBE_CONFIGS),
     ),
-    20: (*_on(CLUSTER, Operation.DELETE), *_on(TOPIC, DESCRIBE, Operation.DELETE)),
-    21: _on(TOPIC, Operation.DELETE),
+    20: (*_on(CLUSTER, AclOperation.DELETE), *_on(TOPIC, DESCRIBE, AclOperation.DELETE)),
+    21: _on(TOPIC, AclOperation.DELETE),
     22: (
-        *_on(TRANSACTIONAL_ID, Operation.WRITE),
-        *_on(CLUSTER, Operation.IDEMPOTENT_WRITE),
-        *_on(TOPIC, Operation.WRITE),
+        *_on(TRANSACTIONAL_ID, AclOperation.WRITE),
+        *_on(CLUSTER, AclOperation.IDEMPOTENT_WRITE),
+        *_on(TOPIC, AclOperation.WRITE),
     ),
     23: (*_on(CLUSTER, CLUSTER_ACTION), *_on(TOPIC, DESCRIBE)),
     24: (
-        *_on(TRANSACTIONAL_ID, Operation.WRITE),
-        *_on(TOPIC, Operation.WRITE),
+        *_on(TRANSACTIONAL_ID, AclOperation.WRITE),
+        *_on(TOPIC, AclOperation.WRITE),
         *_on(CLUSTER, CLUSTER_ACTION),
     ),
-    25: (*_on(TRANSACTIONAL_ID, Operation.WRITE), *_on(GROUP, Operation.READ)),
-    26: _on(TRANSACTIONAL_ID, Operation.WRITE),
+    25: (*_on(TRANSACTIONAL_ID, AclOperation.WRITE), *_on(GROUP, AclOperation.READ)),
+    26: _on(TRANSACTIONAL_ID, AclOperation.WRITE),
     28: (
-        *_on(TRANSACTIONAL_ID, Operation.WRITE),
-        *_on(GROUP, Operation.READ),
-        *_on(TOPIC, Operation.READ),
+        *_on(TRANSACTIONAL_ID, AclOperation.WRITE),
+        *_on(GROUP, AclOperation.READ),
+        *_on(TOPIC, AclOperation.READ),
     ),
-    32: (*_on(TOPIC, Operation.DESCRIBE_CONFIGS), *_on(CLUSTER, Operation.DESCRIBE_CONFIGS)),
-    33: (*_on(TOPIC, Operation.ALTER_CONFIGS), *_on(CLUSTER, Operation.ALTER_CONFIGS)),
+    32: (*_on(TOPIC, AclOperation.DESCRIBE_CONFIGS), *_on(CLUSTER, AclOperation.DESCRIBE_CONFIGS)),
+    33: (*_on(TOPIC, AclOperation.ALTER_CONFIGS), *_on(CLUSTER, AclOperation.ALTER_CONFIGS)),
     37: _on(TOPIC, ALTER),
-    42: _on(GROUP, Operation.DELETE),
-    44: (*_on(TOPIC, Operation.ALTER_CONFIGS), *_on(CLUSTER, Operation.ALTER_CONFIGS)),
-    47: (*_on(GROUP, Operation.DELETE), *_on(TOPIC, Operation.READ)),
+    42: _on(GROUP, AclOperation.DELETE),
+    44: (*_on(TOPIC, AclOperation.ALTER_CONFIGS), *_on(CLUSTER, AclOperation.ALTER_CONFIGS)),
+    47: (*_on(GROUP, AclOperation.DELETE), *_on(TOPIC, AclOperation.READ)),
     60: _on(CLUSTER, DESCRIBE),
-    61: _on(TOPIC, Operation.READ),
+    61: _on(TOPIC, AclOperation.READ),
     65: (*_on(TRANSACTIONAL_ID, DESCRIBE), *_on(TOPIC, DESCRIBE)),
     66: _on(TRANSACTIONAL_ID, DESCRIBE),
     75: _on(TOPIC, DESCRIBE),
@@ -154,7 +152,7 @@ DENIALS = {
 def allows(
     broker: "Broker",
     context: RequestContext,
-    operation: Operation,
+    operation: AclOperation,
     resource_type: ResourceType,
     name: str = CLUSTER_NAME,
 ) -> bool:
@@ -168,7 +166,7 @@ def allows(
 def denial(
     broker: "Broker",
     context: RequestContext,
-    operation: Operation,
+    operation: AclOperation,
     resource_type: ResourceType,
     name: str = CLUSTER_NAME,
 ) -> ErrorCode:
@@ -178,7 +176,7 @@ def denial(
 
 
 def topic_denial(
-    broker: "Broker", context: RequestContext, operation: Operation, topic: str | bytes
+    broker: "Broker", context: RequestContext, operation: AclOperation, topic: str | bytes
 ) -> ErrorCode:
     """Returns the error of who may not do this on a topic, by name or id. The cluster's metadata
     are for its brokers. An unknown id is for the handler to refuse."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headwater.core_log.broker.administration import (
-    ResourceType,
+    ConfigResourceType,
     broker_name_refused,
     config_denied,
     unknown_resource,
@@ -17,7 +17,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.config_keys import ConfigSource, ConfigType
 from headwater.core_log.replication.decisions import RequestRefusal
 from headwater.core_log.replication.topic_config import TOPIC_KEYS, ConfigSynonym, TopicConfigs
-from headwater.core_log.security.acls import Operation
+from headwater.core_log.security.acls import AclOperation
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -155,7 +155,7 @@ async def each_altered(
     for each in resources:
         outcome = (
             config_denied(
-                broker, context, Operation.ALTER_CONFIGS, each.resource_type, each.resource_name
+                broker, context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name
             )
             or refuse_change(broker, each, times)
             or await alter(each)
@@ -183,11 +183,11 @@ def refuse_change(
         return RequestRefusal(
             ErrorCode.INVALID_REQUEST, "Each configuration key may be named once only"
         )
-    if resource.resource_type == ResourceType.BROKER:
+    if resource.resource_type == ConfigResourceType.BROKER:
         return broker_name_refused(broker, resource.resource_name) or RequestRefusal(
             ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
         )
-    if resource.resource_type != ResourceType.TOPIC:
+    if resource.resource_type != ConfigResourceType.TOPIC:
         return unknown_resource(resource.resource_type)
     if not resource.resource_name:
         return RequestRefusal(

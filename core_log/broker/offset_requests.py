@@ -9,7 +9,7 @@ from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -50,7 +50,7 @@ def find_topic(broker: "Broker", name: str, topic_id: UUID, *, by_id: bool) -> N
 def find_allowed(
     broker: "Broker",
     context: RequestContext,
-    operation: Operation,
+    operation: AclOperation,
     name: str,
     topic_id: UUID = NO_TOPIC_ID,
     *,

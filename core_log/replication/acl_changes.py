@@ -1,4 +1,4 @@
-"""Decisions about ACLs, as Kafka's AclControlManager makes them. Pure."""
+"""Decisions about ACLs, as Kafka's AclControlManager makes them."""
 
 from collections.abc import Callable, Sequence
 from uuid import UUID

@@ -22,7 +22,7 @@ from headwater.core_log.replication.metadata_records import (
 )
 from headwater.core_log.security.acls import (
     Acl,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -267,7 +267,7 @@ class MetadataImage:
             PatternType(record.pattern_type),
             record.principal,
             record.host,
-            Operation(record.operation),
+            AclOperation(record.operation),
             Permission(record.permission),
         )
         self._changes.has_other_acls = True

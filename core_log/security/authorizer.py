@@ -1,4 +1,4 @@
-"""Kafka's StandardAuthorizer: which principal may do what, by super users and ACLs. Pure."""
+"""Kafka's StandardAuthorizer, pure: which principal may do what, by super users and ACLs."""
 
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
@@ -6,7 +6,7 @@ from ipaddress import IPv6Address, ip_address
 from headwater.core_log.security.acls import (
     WILDCARD,
     Acl,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -15,12 +15,18 @@ from headwater.core_log.security.principal import Principal
 
 ANYBODY = "User:*"
 IMPLIES_DESCRIBE = frozenset(
-    {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    {
+        AclOperation.DESCRIBE,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+    }
 )
-IMPLIES_DESCRIBE_CONFIGS = frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS})
+IMPLIES_DESCRIBE_CONFIGS = frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS})
 ANSWERS_KEPT_MAX = 10_000
 
-Question = tuple[Principal, str, Operation, ResourceType, str]
+Question = tuple[Principal, str, AclOperation, ResourceType, str]
 
 
 class Authorizer:
@@ -50,7 +56,7 @@ class Authorizer:
         self,
         principal: Principal,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         resource_type: ResourceType,
         name: str,
     ) -> bool:
@@ -66,7 +72,7 @@ class Authorizer:
         self,
         principal: Principal,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         resource_type: ResourceType,
         name: str,
     ) -> bool:
@@ -92,7 +98,7 @@ class Authorizer:
                 yield from prefixes.get(name[:size], ())
 
     def allows_on_any(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Whether the operation is allowed on at least one resource of the type. As in Kafka an
         operation does not imply another here."""
@@ -105,7 +111,7 @@ class Authorizer:
             if (
                 acl.resource_type is resource_type
                 and _is_about(acl, who, address)
-                and acl.operation in (operation, Operation.ALL)
+                and acl.operation in (operation, AclOperation.ALL)
             ):
                 patterns = denied if acl.permission is Permission.DENY else allowed
                 patterns.add((acl.pattern_type, acl.resource_name))
@@ -127,15 +133,15 @@ def _is_about(acl: Acl, who: str, address: str) -> bool:
     return is_named and (acl.host == WILDCARD or java_address(acl.host) == address)
 
 
-def _decides(acl: Acl, operation: Operation) -> bool:
+def _decides(acl: Acl, operation: AclOperation) -> bool:
     """Whether the ACL says something about the operation. Only what is allowed implies more."""
-    if acl.operation in (Operation.ALL, operation):
+    if acl.operation in (AclOperation.ALL, operation):
         return True
     if acl.permission is Permission.DENY:
         return False
-    if operation is Operation.DESCRIBE:
+    if operation is AclOperation.DESCRIBE:
         return acl.operation in IMPLIES_DESCRIBE
-    return operation is Operation.DESCRIBE_CONFIGS and acl.operation in IMPLIES_DESCRIBE_CONFIGS
+    return operation is AclOperation.DESCRIBE_CONFIGS and acl.operation in IMPLIES_DESCRIBE_CONFIGS
 
 
 def java_address(host: str) -> str:

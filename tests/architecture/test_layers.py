@@ -32,7 +32,7 @@ ROOMS_MAY_IMPORT = {
     "storage": {"foundation", "vocabulary"},
     "objects": {"foundation", "storage"},
     "groups": {"foundation", "vocabulary", "protocol", "storage"},
-    "replication": {"foundation", "vocabulary", "protocol", "storage"},
+    "replication": {"foundation", "vocabulary", "protocol", "security", "storage"},
     "links": {"foundation", "protocol"},
     "security": {"foundation", "protocol"},
     "broker": {

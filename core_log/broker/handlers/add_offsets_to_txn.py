@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnResponse,
 )
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -31,10 +31,10 @@ async def handle_add_offsets_to_txn(
     denied = denial(
         broker,
         context,
-        Operation.WRITE,
+        AclOperation.WRITE,
         ResourceType.TRANSACTIONAL_ID,
         request.transactional_id,
-    ) or denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    ) or denial(broker, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if denied is not ErrorCode.NONE:
         return AddOffsetsToTxnResponse(error_code=denied)
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))

@@ -22,7 +22,7 @@ from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -36,7 +36,7 @@ async def handle_add_partitions_to_txn(
     broker: "Broker", request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     if context.api_version >= SEVERAL_FROM:
-        denied = denial(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        denied = denial(broker, context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
         if denied is not ErrorCode.NONE:
             return AddPartitionsToTxnResponse(error_code=denied)
         added = await asyncio.gather(
@@ -56,7 +56,7 @@ async def handle_add_partitions_to_txn(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    errors = refused(broker, context, transaction)
+    errors = find_denied(broker, context, transaction)
     errors = errors or await add(broker, transaction, version=VERSION_1)
     if context.api_version < FENCED_FROM:
         fenced, older = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
@@ -68,15 +68,15 @@ async def handle_add_partitions_to_txn(
     )
 
 
-def refused(
+def find_denied(
     broker: "Broker", context: RequestContext, transaction: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Returns the error of each partition if some of them may not be written to; none otherwise."""
     name = transaction.transactional_id
-    denied = denial(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+    denied = denial(broker, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
     errors = dict[TopicPartition, ErrorCode]()
     for topic in transaction.topics:
-        code = denied or denial(broker, context, Operation.WRITE, ResourceType.TOPIC, topic.name)
+        code = denied or denial(broker, context, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
         for index in topic.partitions:
             is_known = broker.image.partition(topic.name, index) is not None
             spared = ErrorCode.OPERATION_NOT_ATTEMPTED

@@ -17,7 +17,7 @@ from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from headwater.core_log.replication.decisions import MorePartitions, RequestRefusal
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -30,7 +30,7 @@ async def handle_create_partitions(
     refused = {
         each.name: RequestRefusal(denied)
         for each in request.topics
-        if (denied := denial(broker, context, Operation.ALTER, ResourceType.TOPIC, each.name))
+        if (denied := denial(broker, context, AclOperation.ALTER, ResourceType.TOPIC, each.name))
     }
     wanted = [read(each) for each in request.topics if each.name not in refused]
     outcome = await decide_and_commit(

@@ -22,7 +22,7 @@ from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.decisions import NewTopic, RequestRefusal
 from headwater.core_log.replication.metadata import METADATA_TOPIC, Topic
 from headwater.core_log.replication.topic_config import TopicConfigs
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -53,7 +53,7 @@ async def handle_create_topics(
             refused_result(name, each)
             if isinstance(each, RequestRefusal)
             else created_result(each, configs, exists=not request.validate_only)
-            if allows(broker, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+            if allows(broker, context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
             else veiled_result(each, exists=not request.validate_only)
             for name, each in outcome.items()
         ]
@@ -65,7 +65,7 @@ def list_refused(
 ) -> dict[str, RequestRefusal]:
     """Returns the topics that the client may not create; the controller refuses duplicates and the
     metadata's own topic for everybody."""
-    if allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+    if allows(broker, context, AclOperation.CREATE, ResourceType.CLUSTER):
         return {}
     times = Counter(each.name for each in request.topics)
     return {
@@ -73,7 +73,7 @@ def list_refused(
         for name, count in times.items()
         if count == 1
         and name != METADATA_TOPIC
-        and not allows(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
+        and not allows(broker, context, AclOperation.CREATE, ResourceType.TOPIC, name)
     }
 
 

@@ -12,7 +12,7 @@ from headwater.core_log.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -25,7 +25,7 @@ async def handle_delete_groups(
     results = [
         DeletableGroupResult(
             group_id=group_id,
-            error_code=denial(broker, context, Operation.DELETE, ResourceType.GROUP, group_id)
+            error_code=denial(broker, context, AclOperation.DELETE, ResourceType.GROUP, group_id)
             or await broker.groups.delete_group(group_id),
         )
         for group_id in request.groups_names

@@ -22,7 +22,7 @@ from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from headwater.core_log.replication.metadata import INTERNAL_TOPICS
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -61,7 +61,7 @@ async def answer(
     until_s: float,
 ) -> DeleteRecordsPartitionResult:
     index = wanted.partition_index
-    code = denial(broker, context, Operation.DELETE, ResourceType.TOPIC, topic)
+    code = denial(broker, context, AclOperation.DELETE, ResourceType.TOPIC, topic)
     try:
         async with asyncio.timeout_at(until_s):
             outcome = code or await delete(broker, topic, index, wanted.offset)

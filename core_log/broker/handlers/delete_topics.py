@@ -19,7 +19,7 @@ from headwater.core_log.protocol.messages.delete_topics import (
 )
 from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.decisions import Deletion, RequestRefusal, TopicReference
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -53,7 +53,7 @@ def list_refused(
 ) -> dict[TopicReference, Deletion]:
     """Returns the topics that the client may not delete. An id tells the name to those only who may
     describe the topic, and a name is not told to exist to all others."""
-    if allows(broker, context, Operation.DELETE, ResourceType.CLUSTER):
+    if allows(broker, context, AclOperation.DELETE, ResourceType.CLUSTER):
         return {}
     refused = dict[TopicReference, Deletion]()
     for reference, count in Counter(wanted).items():
@@ -61,10 +61,12 @@ def list_refused(
         name = reference.name if by_id is None else by_id.name
         if count > 1 or name is None or (reference.name and reference.topic_id != ZERO_UUID):
             continue  # the controller has another error for it
-        is_shown = allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        is_shown = allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         if is_shown and broker.image.topic(name) is None:
             continue
-        if not is_shown or not allows(broker, context, Operation.DELETE, ResourceType.TOPIC, name):
+        if not is_shown or not allows(
+            broker, context, AclOperation.DELETE, ResourceType.TOPIC, name
+        ):
             shown = name if is_shown else reference.name
             refused[reference] = Deletion(shown, reference.topic_id, DENIED)
     return refused

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import (
-    ResourceType,
+    ConfigResourceType,
     broker_name_refused,
     config_denied,
     unknown_resource,
@@ -29,7 +29,7 @@ from headwater.core_log.replication.assignments import name_problem
 from headwater.core_log.replication.config_keys import ConfigSource
 from headwater.core_log.replication.decisions import RequestRefusal
 from headwater.core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
-from headwater.core_log.security.acls import Operation
+from headwater.core_log.security.acls import AclOperation
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -53,7 +53,11 @@ def answer(
     request: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
     outcome = config_denied(
-        broker, context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+        broker,
+        context,
+        AclOperation.DESCRIBE_CONFIGS,
+        resource.resource_type,
+        resource.resource_name,
     ) or describe(broker, resource, request)
     refused = outcome if isinstance(outcome, RequestRefusal) else RequestRefusal(ErrorCode.NONE)
     return DescribeConfigsResult(
@@ -69,7 +73,7 @@ def describe(
     broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> Described | RequestRefusal:
     name, wanted = resource.resource_name, resource.configuration_keys
-    if resource.resource_type == ResourceType.TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         problem = name_problem(name)
         if problem is not None:
             return RequestRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -80,7 +84,7 @@ def describe(
             )
         entries = broker.configs.describe(topic.config, wanted or KEYS)
         return [topic_line(each, request) for each in entries]
-    if resource.resource_type == ResourceType.BROKER:
+    if resource.resource_type == ConfigResourceType.BROKER:
         refused = broker_name_refused(broker, name)
         if refused is not None:
             return refused

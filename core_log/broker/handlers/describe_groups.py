@@ -17,7 +17,7 @@ from headwater.core_log.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -37,7 +37,7 @@ def find(
     broker: "Broker", context: RequestContext, group_id: str, request: DescribeGroupsRequest
 ) -> DescribedGroup:
     version = context.api_version
-    error = denial(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    error = denial(broker, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
     error = error or (broker.groups.check(group_id) if group_id else ErrorCode.INVALID_GROUP_ID)
     if error is not ErrorCode.NONE:
         return DescribedGroup(group_id=group_id, error_code=error)

@@ -13,7 +13,7 @@ from headwater.core_log.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -36,7 +36,7 @@ async def handle_describe_producers(
 
 
 def answer(broker: "Broker", context: RequestContext, topic: str, index: int) -> PartitionResponse:
-    code = denial(broker, context, Operation.READ, ResourceType.TOPIC, topic)
+    code = denial(broker, context, AclOperation.READ, ResourceType.TOPIC, topic)
     if code is not ErrorCode.NONE:
         return PartitionResponse(partition_index=index, error_code=code, error_message=code.meaning)
     partition = broker.find_led(topic, index)

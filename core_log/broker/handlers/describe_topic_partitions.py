@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -32,7 +32,7 @@ async def handle_describe_topic_partitions(
     hidden = {
         name
         for name in asked or broker.image.topics
-        if not allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if not allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     }
     cursor, names = request.cursor, asked or sorted(broker.image.topics)
     if cursor is not None:

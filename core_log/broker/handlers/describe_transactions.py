@@ -12,7 +12,7 @@ from headwater.core_log.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -27,7 +27,7 @@ async def handle_describe_transactions(
 
 
 def describe(broker: "Broker", context: RequestContext, name: str) -> TransactionState:
-    error = denial(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
+    error = denial(broker, context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
     error = error or (broker.transactions.check(name) if name else ErrorCode.INVALID_REQUEST)
     if error is not ErrorCode.NONE:
         return TransactionState(error_code=error, transactional_id=name)
@@ -38,7 +38,7 @@ def describe(broker: "Broker", context: RequestContext, name: str) -> Transactio
     current = each.current
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(current.partitions):
-        if allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+        if allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
             topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=name,

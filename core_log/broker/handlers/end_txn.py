@@ -13,7 +13,7 @@ from headwater.core_log.groups.transaction_coordinator import ProducerAnswer
 from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -27,7 +27,7 @@ async def handle_end_txn(
     broker: "Broker", request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse:
     name = request.transactional_id
-    denied = denial(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+    denied = denial(broker, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
     if denied is not ErrorCode.NONE:
         return EndTxnResponse(error_code=denied)
     try:

@@ -30,7 +30,7 @@ from headwater.core_log.protocol.fetch_frames import (
     write_fetch_answer,
 )
 from headwater.core_log.protocol.messages.fetch import FetchRequest
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -50,7 +50,7 @@ def handle_fetch(
     denied: Sequence[ErrorCode] = ()
     if broker.authorizer is not None:
         if request.replica_id >= 0 and not allows(
-            broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+            broker, context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER
         ):
             return refuse_replica(request, correlation_id, context.api_version)
         denied = list_denied(broker, context, request)
@@ -77,7 +77,7 @@ def list_denied(
     if request.replica_id >= 0:
         return ()
     topics = {part.topic for part in request.parts}
-    codes = {topic: topic_denial(broker, context, Operation.READ, topic) for topic in topics}
+    codes = {topic: topic_denial(broker, context, AclOperation.READ, topic) for topic in topics}
     return [codes[part.topic] for part in request.parts]
 
 

@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from headwater.core_log.replication.metadata import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -51,7 +51,7 @@ async def find(broker: "Broker", key_type: int, key: str, context: RequestContex
     topic_name = STATE_TOPICS.get(key_type)
     if topic_name is None:
         return nobody(key, ErrorCode.INVALID_REQUEST)
-    denied = denial(broker, context, Operation.DESCRIBE, RESOURCES[key_type], key)
+    denied = denial(broker, context, AclOperation.DESCRIBE, RESOURCES[key_type], key)
     if denied is not ErrorCode.NONE:
         return nobody(key, denied)
     if broker.image.topic(topic_name) is None:

@@ -9,7 +9,7 @@ from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def handle_heartbeat(
     broker: "Broker", request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse:
-    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    code = denial(broker, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if code is not ErrorCode.NONE:
         return HeartbeatResponse(error_code=code)
     error = broker.groups.heartbeat(

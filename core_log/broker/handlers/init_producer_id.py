@@ -17,7 +17,7 @@ from headwater.core_log.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -45,13 +45,13 @@ def may_write(broker: "Broker", context: RequestContext, transactional_id: str |
     topic."""
     if transactional_id is not None:
         kind = ResourceType.TRANSACTIONAL_ID
-        return denial(broker, context, Operation.WRITE, kind, transactional_id)
+        return denial(broker, context, AclOperation.WRITE, kind, transactional_id)
     authorizer = broker.authorizer
     if authorizer is not None and authorizer.allows_on_any(
-        context.principal, context.client_host, Operation.WRITE, ResourceType.TOPIC
+        context.principal, context.client_host, AclOperation.WRITE, ResourceType.TOPIC
     ):
         return ErrorCode.NONE
-    return denial(broker, context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+    return denial(broker, context, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
 
 async def init(

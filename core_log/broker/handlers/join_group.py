@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.join_group import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -31,7 +31,7 @@ SKIP_ASSIGNMENT_FROM = 9
 async def handle_join_group(
     broker: "Broker", request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse:
-    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    code = denial(broker, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if code is not ErrorCode.NONE:
         return JoinGroupResponse(error_code=code)
     has_rebalance_timeout = context.api_version >= REBALANCE_TIMEOUT_FROM

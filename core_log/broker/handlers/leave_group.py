@@ -14,7 +14,7 @@ from headwater.core_log.protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberResponse,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -26,7 +26,7 @@ SEVERAL_MEMBERS_FROM = 3
 async def handle_leave_group(
     broker: "Broker", request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse:
-    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    code = denial(broker, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if code is not ErrorCode.NONE:
         return LeaveGroupResponse(error_code=code)
     leaving: list[tuple[str, str | None]] = [(request.member_id, None)]

@@ -14,7 +14,7 @@ from headwater.core_log.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -32,7 +32,7 @@ async def handle_list_groups(
     types = {each.lower() for each in request.types_filter}
     if types and GROUP_TYPE not in types:
         return ListGroupsResponse()
-    sees_all = allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
+    sees_all = allows(broker, context, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     groups = [
         ListedGroup(
             group_id=group.group_id,
@@ -44,7 +44,7 @@ async def handle_list_groups(
         if (not states or group.state.value.lower() in states)
         and (
             sees_all
-            or allows(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            or allows(broker, context, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
         )
     ]
     return ListGroupsResponse(groups=tuple(groups))

@@ -29,7 +29,7 @@ from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from headwater.core_log.replication.leader import Leader
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -93,7 +93,7 @@ def answer(
     unproved: Collection[TopicPartition] = (),
 ) -> ListOffsetsPartitionResponse:
     index, version = wanted.partition_index, context.api_version
-    code = denial(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    code = denial(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     if code is not ErrorCode.NONE:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     partition = broker.find_led(topic, index)

@@ -18,7 +18,7 @@ from headwater.core_log.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -48,7 +48,7 @@ async def handle_list_transactions(
         for each in broker.transactions.list_served()
         if is_wanted(each.current, request, now_ms)
         and pattern.fullmatch(each.name)
-        and allows(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.name)
+        and allows(broker, context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.name)
     )
     unknown = tuple(name for name in request.state_filters if name not in STATES)
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states)

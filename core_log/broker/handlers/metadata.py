@@ -25,7 +25,7 @@ from headwater.core_log.protocol.messages.metadata import (
 )
 from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.metadata import NO_LEADER, Topic
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -43,7 +43,7 @@ async def handle_metadata(
         topics = [
             describe(broker, topic)
             for topic in list(broker.image.topics.values())
-            if allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            if allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
     else:
         may_create = request.allow_auto_topic_creation or (
@@ -82,10 +82,10 @@ async def find(
         topic = broker.image.topic_by_id(wanted.topic_id)
         if topic is None:
             return refused_topic(ErrorCode.UNKNOWN_TOPIC_ID, wanted)
-        if not allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        if not allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
             return refused_topic(denied, wanted)
         return describe(broker, topic)
-    if not allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, wanted.name):
+    if not allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, wanted.name):
         return refused_topic(denied, wanted)
     topic = broker.image.topic(wanted.name)
     if topic is None:
@@ -100,8 +100,8 @@ async def find(
 
 
 def may_be_created(broker: "Broker", context: RequestContext, name: str) -> bool:
-    return allows(broker, context, Operation.CREATE, ResourceType.CLUSTER) or allows(
-        broker, context, Operation.CREATE, ResourceType.TOPIC, name
+    return allows(broker, context, AclOperation.CREATE, ResourceType.CLUSTER) or allows(
+        broker, context, AclOperation.CREATE, ResourceType.TOPIC, name
     )
 
 

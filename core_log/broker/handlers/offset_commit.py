@@ -22,7 +22,7 @@ from headwater.core_log.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -37,10 +37,10 @@ async def handle_offset_commit(
 ) -> OffsetCommitResponse:
     by_id = context.api_version >= TOPIC_IDS_FROM
     topics = [
-        find_allowed(broker, context, Operation.READ, each.name, each.topic_id, by_id=by_id)
+        find_allowed(broker, context, AclOperation.READ, each.name, each.topic_id, by_id=by_id)
         for each in request.topics
     ]
-    denied = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    denied = denial(broker, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if denied is not ErrorCode.NONE:
         topics = [topic._replace(error=denied) for topic in topics]
     expires_ms = -1

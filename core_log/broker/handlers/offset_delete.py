@@ -15,7 +15,7 @@ from headwater.core_log.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 async def handle_offset_delete(
     broker: "Broker", request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:
-    denied = denial(broker, context, Operation.DELETE, ResourceType.GROUP, request.group_id)
+    denied = denial(broker, context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
     if denied is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=denied)
     refused = {
-        topic.name: denial(broker, context, Operation.READ, ResourceType.TOPIC, topic.name)
+        topic.name: denial(broker, context, AclOperation.READ, ResourceType.TOPIC, topic.name)
         for topic in request.topics
     }
     known = [

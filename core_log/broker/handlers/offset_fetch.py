@@ -23,7 +23,7 @@ from headwater.core_log.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ERROR_OF_ALL_FROM = 2
 SEVERAL_GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
-DESCRIBE = Operation.DESCRIBE
+DESCRIBE = AclOperation.DESCRIBE
 
 RequestedTopics = Sequence[tuple[NamedTopic, Sequence[int]]]
 

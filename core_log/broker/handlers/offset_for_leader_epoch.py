@@ -19,7 +19,7 @@ from headwater.core_log.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -57,8 +57,8 @@ def answer(
     unproved: Collection[TopicPartition],
 ) -> EpochEndOffset:
     index = wanted.partition
-    if not allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        code = denial(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    if not allows(broker, context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        code = denial(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         if code is not ErrorCode.NONE:
             return EpochEndOffset(error_code=code, partition=index)
     partition = broker.find_led(topic, index)

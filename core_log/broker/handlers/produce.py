@@ -43,7 +43,7 @@ from headwater.core_log.protocol.produce_frames import (
     write_produce_answer,
 )
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 from headwater.core_log.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ class ProduceAttempt:
         name, parts = self.request.transactional_id, self.request.parts
         kind = ResourceType.TRANSACTIONAL_ID
         if any(map(is_transactional, parts)) and (
-            name is None or denial(self.broker, context, Operation.WRITE, kind, name)
+            name is None or denial(self.broker, context, AclOperation.WRITE, kind, name)
         ):
             self.denied = [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * len(parts)
         else:
             topics = {part.topic for part in parts}
             codes = {
-                topic: topic_denial(self.broker, context, Operation.WRITE, topic)
+                topic: topic_denial(self.broker, context, AclOperation.WRITE, topic)
                 for topic in topics
             }
             self.denied = [codes[part.topic] for part in parts]

@@ -11,7 +11,7 @@ from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups.membership import Syncing
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -23,7 +23,7 @@ PROTOCOL_NAMED_FROM = 5
 async def handle_sync_group(
     broker: "Broker", request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse:
-    code = denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    code = denial(broker, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if code is not ErrorCode.NONE:
         return SyncGroupResponse(error_code=code)
     is_named = request.protocol_type is not None and request.protocol_name is not None

@@ -23,7 +23,7 @@ from headwater.core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC
-from headwater.core_log.security.acls import Operation, ResourceType
+from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -42,13 +42,13 @@ async def handle_txn_offset_commit(
     denied = denial(
         broker,
         context,
-        Operation.WRITE,
+        AclOperation.WRITE,
         ResourceType.TRANSACTIONAL_ID,
         request.transactional_id,
-    ) or denial(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    ) or denial(broker, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     refused = dict[str, ErrorCode]()
     for each in request.topics:
-        topic = find_allowed(broker, context, Operation.READ, each.name)
+        topic = find_allowed(broker, context, AclOperation.READ, each.name)
         refused[each.name] = denied or topic.error
         if refused[each.name] is ErrorCode.NONE:
             offsets |= offsets_to_commit(broker, topic, each.partitions)

@@ -6,7 +6,7 @@ from random import Random
 from headwater.core_log.security.acls import (
     Acl,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -20,7 +20,7 @@ PRINCIPALS = ("User:alice", "User:bob", "User:root", "User:CN=a,O=b", "Group:ali
 HOSTS = ("127.0.0.1", "10.0.0.7", "::1", "fe80::1:2", "::ffff:10.0.0.7")
 ACL_HOSTS = ("*", "127.0.0.1", "10.0.0.7", "0:0:0:0:0:0:0:1", "fe80:0:0:0:0:0:1:2")
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
-OPERATIONS = tuple(each for each in Operation if each >= Operation.READ)
+OPERATIONS = tuple(each for each in AclOperation if each >= AclOperation.READ)
 ANY = "<any>"
 
 
@@ -35,14 +35,16 @@ def random_world(random: Random) -> Iterator[str]:
             random.choice((PatternType.LITERAL, PatternType.PREFIXED)).name,
             random.choice(PRINCIPALS),
             random.choice(ACL_HOSTS if random.random() < 0.4 else ("*",)),
-            random.choice((Operation.ALL, *operations)).name,
+            random.choice((AclOperation.ALL, *operations)).name,
             random.choice((Permission.ALLOW, Permission.ALLOW, Permission.DENY)).name,
         )
         yield "\t".join(("acl", *fields))
     yield "use"
     for _ in range(40):
         who, host = random.choice(PRINCIPALS[:-1]), random.choice(HOSTS)
-        operation = random.choice((*operations, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS))
+        operation = random.choice(
+            (*operations, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+        )
         kind = random.choice(TYPES)
         name = random.choice(NAMES) + random.choice(("", "", "x"))
         yield "\t".join(("ask", who, host, operation.name, kind.name, name))
@@ -54,7 +56,7 @@ def random_world(random: Random) -> Iterator[str]:
             random.choice([each for each in PatternType if each]).name,
             random.choice((ANY, *PRINCIPALS)),
             random.choice((ANY, ANY, *ACL_HOSTS)),
-            random.choice((Operation.ANY, Operation.ALL, *operations)).name,
+            random.choice((AclOperation.ANY, AclOperation.ALL, *operations)).name,
             random.choice([each for each in Permission if each]).name,
         )
         yield "\t".join(("filter", *fields))
@@ -76,7 +78,7 @@ def answers(lines: Iterable[str]) -> Iterator[str]:
                     PatternType[part[2]],
                     part[3],
                     part[4],
-                    Operation[part[5]],
+                    AclOperation[part[5]],
                     Permission[part[6]],
                 )
             )
@@ -90,14 +92,14 @@ def answers(lines: Iterable[str]) -> Iterator[str]:
                 PatternType[part[2]],
                 None if part[3] == ANY else part[3],
                 None if part[4] == ANY else part[4],
-                Operation[part[5]],
+                AclOperation[part[5]],
                 Permission[part[6]],
             )
             yield f"{line}\t{sum(chosen.matches(each) for each in acls)}"
         else:
             who, host, operation, resource = part[:4]
             principal = parse_principal(who)
-            asked = (principal, host, Operation[operation], ResourceType[resource])
+            asked = (principal, host, AclOperation[operation], ResourceType[resource])
             is_allowed = (
                 authorizer.allows(*asked, part[4])
                 if kind == "ask"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headwater.core_log.security.acls import (
     Acl,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -27,13 +27,13 @@ def rule(name: str, pattern_type: PatternType = PatternType.LITERAL) -> Acl:
         pattern_type,
         "User:alice",
         "*",
-        Operation.READ,
+        AclOperation.READ,
         Permission.ALLOW,
     )
 
 
 def may_read(authorizer: Authorizer, name: str) -> bool:
-    return authorizer.allows(ALICE, "127.0.0.1", Operation.READ, ResourceType.TOPIC, name)
+    return authorizer.allows(ALICE, "127.0.0.1", AclOperation.READ, ResourceType.TOPIC, name)
 
 
 def test_decisions_are_those_that_kafka_has_made() -> None:
@@ -84,7 +84,7 @@ def test_a_principal_without_a_type_is_refused() -> None:
         PatternType.LITERAL,
         "alice",
         "*",
-        Operation.READ,
+        AclOperation.READ,
         Permission.ALLOW,
     )
 

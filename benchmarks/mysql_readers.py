@@ -145,6 +145,7 @@ class Debezium:
     def _figures(self, process: "subprocess.Popen[str]", rows: int, before: float) -> Figures:
         with PeakMemory(process.pid).watching() as peak:
             said = process.communicate(timeout=PATIENCE_S)[0]
+        assert process.returncode == 0, "Debezium's engine came to the last event"
         found = json.loads(said.splitlines()[-1])
         seconds = max(1, found["last_ms"] - found["first_ms"]) / 1e3
         return {
@@ -169,6 +170,7 @@ class Debezium:
             "database.user": "debezium",
             "database.password": "secret",
             "database.ssl.mode": "disabled",
+            "driver.allowPublicKeyRetrieval": "true",  # the password goes without TLS
             "database.server.id": 6_000 + self.runs,
             "topic.prefix": "bench",
             "table.include.list": f"{DATABASE}.{TABLE}",
@@ -183,9 +185,7 @@ class Debezium:
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
         classes = f"{self.jars}/*{os.pathsep}{self.directory / 'classes'}"
         command = ["java", JAVA_MEMORY, quiet, "-cp", classes, "Measure", path, str(rows), *options]
-        return subprocess.Popen(
-            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
 
 
 @dataclass(slots=True)

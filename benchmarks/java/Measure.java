@@ -47,6 +47,10 @@ public final class Measure {
                         done.countDown();
                     }
                 })
+                .using((success, message, error) -> {
+                    System.err.println(message); // it has ended before the last event
+                    Runtime.getRuntime().halt(1);
+                })
                 .build();
         Thread running = new Thread(engine);
         running.setDaemon(true);

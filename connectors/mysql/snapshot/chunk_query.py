@@ -17,14 +17,44 @@ BY_NUMBER = {"bit", "enum", "set"}
 """Types that are ordered by a number, which is compared."""
 
 
-def chunk_query(table: MysqlTable, after: Sequence[bytes] | None, *, rows: int) -> str:
-    """Returns the SELECT; `after` has the key's cells of the last row that was read."""
+def chunk_query(
+    table: MysqlTable,
+    after: Sequence[bytes] | None,
+    upto: Sequence[bytes] | None = None,
+    *,
+    rows: int,
+) -> str:
+    """Returns the SELECT; `after` and `upto` have the key's cells of the row before the first, and
+    of the last one. Without `upto` it has so many rows."""
     asked = ", ".join(plan.asked.format(identifier(plan.column.name)) for plan in table.plans)
     name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
+    where, order = _range(table, after, upto)
+    limit = f" LIMIT {rows}" if upto is None else ""
+    return f"SELECT {asked} FROM {name}{where} ORDER BY {order}{limit}"
+
+
+def bound_query(table: MysqlTable, after: Sequence[bytes] | None, *, rows: int) -> str:
+    """Returns the SELECT of the key of the last row of a chunk, of which there may be none."""
+    plans = [plan for column in table.schema.key for plan in table.plans
+             if plan.column.name == column]  # fmt: skip
+    asked = ", ".join(plan.asked.format(identifier(plan.column.name)) for plan in plans)
+    name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
+    where, order = _range(table, after, None)
+    return f"SELECT {asked} FROM {name}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1}"
+
+
+def _range(
+    table: MysqlTable, after: Sequence[bytes] | None, upto: Sequence[bytes] | None
+) -> tuple[str, str]:
+    """Returns the condition, and the columns to order by."""
     key = [_definition(table, column) for column in table.schema.key]
-    order = ", ".join(map(_ordered, key))
-    where = "" if after is None else f" WHERE {_after(key, after)}"
-    return f"SELECT {asked} FROM {name}{where} ORDER BY {order} LIMIT {rows}"
+    bounds = [
+        _beyond(key, cells, sign)
+        for cells, sign in ((after, ">"), (upto, "<"))
+        if cells is not None
+    ]
+    where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+    return where, ", ".join(map(_ordered, key))
 
 
 def whole_query(table: MysqlTable) -> str:
@@ -48,17 +78,19 @@ def _ordered(definition: ColumnDefinition) -> str:
     return f"{name} + 0" if definition.data_type in BY_NUMBER else name
 
 
-def _after(key: Sequence[ColumnDefinition], cells: Sequence[bytes]) -> str:
-    """Returns the comparison of rows, written out: older servers use no index for the short
-    form."""
+def _beyond(key: Sequence[ColumnDefinition], cells: Sequence[bytes], sign: str) -> str:
+    """Returns the comparison of rows, written out: older servers use no index for the short form.
+    The row itself is among those up to it, and not among those after it."""
     if len(cells) != len(key):
         raise DecodeError("the progress of a snapshot has another key than its table")
     columns, literals = list(map(_ordered, key)), list(map(_literal, key, cells))
+    last = len(key) - 1
     parts = []
     for at in range(len(key)):
         same = [f"{columns[before]} = {literals[before]}" for before in range(at)]
-        parts.append(" AND ".join([*same, f"{columns[at]} > {literals[at]}"]))
-    first = f"{columns[0]} >= {literals[0]} AND " if len(key) > 1 else ""
+        compare = "<=" if at == last and sign == "<" else sign
+        parts.append(" AND ".join([*same, f"{columns[at]} {compare} {literals[at]}"]))
+    first = f"{columns[0]} {sign}= {literals[0]} AND " if last else ""
     return f"{first}({' OR '.join(f'({part})' for part in parts)})"
 
 

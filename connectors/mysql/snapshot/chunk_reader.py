@@ -1,6 +1,7 @@
 """Reads one chunk of rows in a snapshot that shows everything up to a position of the stream."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 
@@ -23,7 +24,11 @@ from headwater.connectors.mysql.server.server_identity import (
     identify,
 )
 from headwater.connectors.mysql.server.text_rows import TextRows
-from headwater.connectors.mysql.snapshot.chunk_query import chunk_query, key_cells
+from headwater.connectors.mysql.snapshot.chunk_query import (
+    bound_query,
+    chunk_query,
+    key_cells,
+)
 from headwater.connectors.mysql.snapshot.visible_commits import shows_all_logged
 from headwater.core_log.foundation.errors import SourceUnavailable
 
@@ -97,35 +102,58 @@ def read_chunk(
     table: MysqlTable,
     *,
     after: Sequence[bytes] | None,
+    upto: Sequence[bytes] | None,
     rows_max: int,
     shows: BinlogPosition,
     stopped: Event,
 ) -> MysqlChunk:
     """Raises `FormChanged` if the table has another form: until the transaction ends, nobody can
     change it."""
-    import pymysql
-
     kernels = chosen_kernels()
     with in_our_words("the rows cannot be read", table=str(table.table)):
         awaits = begin_snapshot(connection, server, shows, stopped)
         try:
-            try:
-                query = chunk_query(table, after, rows=rows_max)
+            with _form_is_checked():
+                query = chunk_query(table, after, upto, rows=rows_max)
                 found, last = rows_of(table, connection.blocks(query, kernels), kernels)
-            except pymysql.MySQLError as error:
-                if code_of(error)[0] in (DEFINITION_CHANGED, *GONE):
-                    raise FormChanged from None
-                raise
             now = catalog.table(connection, table.table)
         finally:
             connection.execute("ROLLBACK")
     if now is None or not now.has_form_of(table):
         raise FormChanged
+    if upto is not None:
+        return MysqlChunk(found, tuple(upto), is_last=False, awaits=awaits)
     return MysqlChunk(found, last, found.num_rows < rows_max, awaits)
+
+
+def read_bound(
+    connection: MysqlConnection, table: MysqlTable, *, after: Sequence[bytes] | None, rows: int
+) -> tuple[bytes, ...] | None:
+    """Returns the key's cells of the last row of a chunk; None if there are fewer rows. Any bound
+    is right, whatever is committed meanwhile."""
+    kernels = chosen_kernels()
+    with in_our_words("the rows cannot be read", table=str(table.table)), _form_is_checked():
+        last = None
+        for block in connection.blocks(bound_query(table, after, rows=rows), kernels):
+            cells = [column[-1].as_py() for column in block.columns(len(table.schema.key), kernels)]
+            last = tuple(b"" if cell is None else cell for cell in cells)
+    return last
 
 
 GONE = (1146, 1054)
 """Unknown table, unknown column."""
+
+
+@contextmanager
+def _form_is_checked() -> Iterator[None]:
+    import pymysql
+
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        if code_of(error)[0] in (DEFINITION_CHANGED, *GONE):
+            raise FormChanged from None
+        raise
 
 
 def rows_of(

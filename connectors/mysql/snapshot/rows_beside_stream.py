@@ -19,11 +19,12 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
     FormChanged,
     MysqlChunk,
     connect_to_same,
+    read_bound,
     read_chunk,
 )
 from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
-from headwater.connectors.mysql.snapshot.table_jobs import ReadChunk, TableJob, WorkSignal
+from headwater.connectors.mysql.snapshot.table_jobs import TableJob, WorkSignal
 from headwater.connectors.mysql.snapshot.table_progress import (
     MysqlTableProgress,
     form_part,
@@ -168,7 +169,7 @@ class RowsBesideStream:
         job = self._jobs.pop(table, None)
         if job is not None:
             job.is_over = True
-            job.drop_chunk()
+            job.drop_chunks()
         self._done.pop(table, None)
 
     def saw(self, changes: TableChanges) -> None:
@@ -176,18 +177,20 @@ class RowsBesideStream:
         if job is None:
             return
         if changes.is_truncate:
-            job.drop_chunk()
+            job.drop_chunks()
             job.progress = job.progress.restart()
             self.notes[progress_part(job.table.table)] = job.progress.text()
             self._signal.work.set()
-        elif job.window is not None:
-            job.window.saw(changes)
+            return
+        for chunk in job.chunks:
+            if chunk.window is not None:
+                chunk.window.saw(changes)
 
     def suspect(self, table: TableId) -> None:
         """Rows of the table were left out of the stream."""
         job = self._jobs.get(table)
         if job is not None:
-            job.drop_chunk()
+            job.drop_chunks()
 
     async def ready(self, place: FilePosition) -> ChangeBatch | None:
         """Returns what can be emitted at that place of the stream, between two groups."""
@@ -202,12 +205,14 @@ class RowsBesideStream:
         for job in self._jobs.values():
             if self._is_due(job):
                 return await self._start(job)
-            read = job.waiting
-            if read is not None and read.chunk.awaits.order <= place.order:
-                job.waiting = job.window = None
+            first = job.chunks[0] if job.chunks else None
+            if first is not None and first.chunk and first.chunk.awaits.order <= place.order:
                 self._signal.work.set()
-                if not read.window.is_overrun:
-                    return self._emit(job, read, place)
+                assert first.window is not None, "it was opened before the rows were read"
+                if not first.window.is_overrun:
+                    job.chunks.pop(0)
+                    return self._emit(job, first.chunk, first.window, place)
+                job.drop_chunks()
         self._jobs = {name: job for name, job in self._jobs.items() if not job.is_over}
         return None
 
@@ -225,7 +230,7 @@ class RowsBesideStream:
             yield ChangeBatch((truncate,), {})
             count = 0
             while (rows := await finish(asyncio.to_thread(whole.next))) is not None:
-                await self._limit.passing(rows.num_rows)
+                self._limit.owed_ms(rows.num_rows)  # chunks of other tables wait, and no change
                 count += rows.num_rows
                 changes = read_changes(
                     self._origin, job.table, rows, whole.place, kind, now_ms=now_ms
@@ -308,7 +313,7 @@ class RowsBesideStream:
                 job.held = ""
                 self._set(job, replace(job.progress.permit(), is_paused=False))
             case "pause" if job is not None:
-                job.drop_chunk()
+                job.drop_chunks()
                 self._set(job, replace(job.progress, is_paused=True))
             case "stop" if job is not None:
                 self._stop(job)
@@ -323,7 +328,7 @@ class RowsBesideStream:
             self._replace(TableJob(job.table, stopped))
             return
         job.is_over = True
-        job.drop_chunk()
+        job.drop_chunks()
         self._set(job, job.progress.finish())
         self._done[job.table.table] = job.progress
 
@@ -416,9 +421,10 @@ class RowsBesideStream:
         why = job.progress.reread
         return Replacement(job.table.schema, phase, f"{why}; {job.held}" if job.held else why)
 
-    def _emit(self, job: TableJob, read: ReadChunk, place: FilePosition) -> ChangeBatch:
-        chunk, name = read.chunk, job.table.table
-        rows = read.window.drop_streamed(chunk.rows)
+    def _emit(
+        self, job: TableJob, chunk: MysqlChunk, window: StreamedWindow, place: FilePosition
+    ) -> ChangeBatch:
+        name, rows = job.table.table, window.drop_streamed(chunk.rows)
         count = chunk.rows.num_rows
         if chunk.last is not None:
             job.progress = job.progress.advance(chunk.last, rows=count)
@@ -459,7 +465,7 @@ class RowsBesideStream:
         self._signal.rows.set()
 
     def _start_workers(self) -> None:
-        if self._failure is not None or not any(job.wants_work for job in self._jobs.values()):
+        if self._failure is not None or not any(map(self._wants_worker, self._jobs.values())):
             return
         for _ in range(self._settings.snapshot.parallel - len(self._workers)):
             worker = asyncio.ensure_future(self._work())
@@ -481,7 +487,8 @@ class RowsBesideStream:
         connection: MysqlConnection | None = None
         try:
             while any(not job.is_over for job in self._jobs.values()):
-                job = next((each for each in self._jobs.values() if self._wants_work(each)), None)
+                wanting = filter(self._wants_worker, self._jobs.values())
+                job = min(wanting, key=lambda each: len(each.chunks), default=None)
                 if job is None:
                     self._signal.work.clear()
                     await self._signal.work.wait()
@@ -489,15 +496,17 @@ class RowsBesideStream:
                 await self._hours.coming(tables=len(self._jobs))
                 if connection is None:
                     connection = await finish(asyncio.to_thread(self._connect))
-                if self._wants_work(job):
+                if self._wants_worker(job):
                     await self._read(job, connection)
         finally:
             if connection is not None:
                 connection.close()
 
-    def _wants_work(self, job: TableJob) -> bool:
+    def _wants_worker(self, job: TableJob) -> bool:
         """One table without a key is read at a time."""
-        return job.wants_work and (bool(job.table.schema.key) or self._whole_job is None)
+        if not job.table.schema.key:
+            return job.is_active and self._whole_job is None
+        return job.wants_worker(self._settings.snapshot.parallel)
 
     async def _begin_whole(self, job: TableJob) -> None:
         """Finds a position that the stream has not passed yet, and lets it wait there."""
@@ -522,48 +531,57 @@ class RowsBesideStream:
                     connection.close()
 
     async def _read(self, job: TableJob, connection: MysqlConnection) -> None:
-        job.is_taken = True
         try:
-            if not job.table.schema.key:
+            if job.table.schema.key:
+                await self._read_chunk(job, connection)
+            else:
                 await self._begin_whole(job)
-                return
-            window = await self._open_window(job)
-            reading = asyncio.ensure_future(
-                asyncio.to_thread(
-                    read_chunk,
-                    connection,
-                    self._server,
-                    self._catalog,
-                    job.table,
-                    after=job.progress.last,
-                    rows_max=self._settings.snapshot.chunk_rows,
-                    shows=window.opened_at,
-                    stopped=self._stopped,
-                )
-            )
-            try:
-                chunk = await asyncio.shield(reading)
-            except asyncio.CancelledError:
-                self._stopped.set()
-                await asyncio.wait([reading])
-                reading.exception()
-                raise
-            await self._limit.passing(chunk.rows.num_rows)
-            if not (job.is_over or window.is_overrun):
-                job.waiting = ReadChunk(chunk, window)
         except FormChanged:
+            job.drop_chunks()
             await asyncio.sleep(WAIT_S)  # the stream will tell of the new form
         except SourceRejected as error:
-            job.drop_chunk()
+            job.drop_chunks()
             self._unreadable.add(job, job.table.table, error)
         finally:
-            job.is_taken = self._whole_job is job
             self._signal.rows.set()
 
-    async def _open_window(self, job: TableJob) -> StreamedWindow:
+    async def _read_chunk(self, job: TableJob, connection: MysqlConnection) -> None:
+        limits, taken = self._settings.snapshot, job.next_chunk()
+        if sum(each.is_active for each in self._jobs.values()) < limits.parallel:
+            bound = partial(
+                read_bound, connection, job.table, after=taken.after, rows=limits.chunk_rows
+            )
+            taken.upto = await finish(asyncio.to_thread(bound))
+            self._signal.work.set()  # the next chunk can be read as well
+        taken.window = await self._open_window()
+        reading = asyncio.ensure_future(
+            asyncio.to_thread(
+                read_chunk,
+                connection,
+                self._server,
+                self._catalog,
+                job.table,
+                after=taken.after,
+                upto=taken.upto,
+                rows_max=limits.chunk_rows,
+                shows=taken.window.opened_at,
+                stopped=self._stopped,
+            )
+        )
+        try:
+            chunk = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            self._stopped.set()
+            await asyncio.wait([reading])
+            reading.exception()
+            raise
+        await self._limit.passing(chunk.rows.num_rows)
+        taken.chunk = chunk
+        self._signal.work.set()
+
+    async def _open_window(self) -> StreamedWindow:
         while True:
             async with self._reading:
                 if not self._reader.is_open:
-                    job.window = StreamedWindow(self._reader.position.copy())
-                    return job.window
+                    return StreamedWindow(self._reader.position.copy())
             await asyncio.sleep(WAIT_S)

@@ -10,24 +10,34 @@ from headwater.connectors.mysql.snapshot.table_progress import MysqlTableProgres
 
 
 @dataclass(slots=True, eq=False)
-class ReadChunk:
-    """A chunk in memory, until the stream has passed its snapshot."""
+class ChunkInWork:
+    """A chunk of a table from when a worker takes it on until the stream has passed its
+    snapshot."""
 
-    chunk: MysqlChunk
-    window: StreamedWindow
+    after: tuple[bytes, ...] | None
+    """The key's cells of the row before it; None before the first row."""
+    upto: tuple[bytes, ...] | None = None
+    """Those of its last row, if they were asked for; else it has a number of rows."""
+    window: StreamedWindow | None = None
+    chunk: MysqlChunk | None = None
+    """Its rows, once they were read."""
+
+    @property
+    def end(self) -> tuple[bytes, ...] | None:
+        """Returns where the next chunk begins; None if that is not known, or if there is none."""
+        if self.chunk is None:
+            return self.upto
+        return None if self.chunk.is_last else self.chunk.last
 
 
 @dataclass(slots=True, eq=False)
 class TableJob:
-    """The reading of one table. It has at most one chunk that is read or waits."""
+    """The reading of one table, in chunks that are read at the same time and emitted in turn."""
 
     table: MysqlTable
     progress: MysqlTableProgress
-    window: StreamedWindow | None = None
-    """Of the chunk that is being read or waits."""
-    waiting: ReadChunk | None = None
-    is_taken: bool = False
-    """A worker reads a chunk."""
+    chunks: list[ChunkInWork] = field(default_factory=list)
+    """In the order of the key, from the first that is not emitted."""
     is_over: bool = False
     held: str = ""
     """The reason why a re-read waits for a person."""
@@ -37,22 +47,26 @@ class TableJob:
     """A re-read begins not before this time."""
 
     @property
-    def wants_work(self) -> bool:
+    def is_active(self) -> bool:
         is_ready = not self.progress.reread or self.progress.is_started
         return is_ready and not (
-            self.is_over
-            or self.is_taken
-            or self.held
-            or self.is_unreadable
-            or self.progress.is_paused
-            or self.waiting is not None
+            self.is_over or self.held or self.is_unreadable or self.progress.is_paused
         )
 
-    def drop_chunk(self) -> None:
-        """Gives up a chunk: it is read again."""
-        self.waiting = None
-        if self.window is not None:
-            self.window.overrun()
+    def wants_worker(self, chunks_max: int) -> bool:
+        """Whether a further chunk can be read: where it begins has to be known."""
+        if not self.is_active or len(self.chunks) >= chunks_max:
+            return False
+        return not self.chunks or self.chunks[-1].end is not None
+
+    def next_chunk(self) -> ChunkInWork:
+        after = self.chunks[-1].end if self.chunks else self.progress.last
+        self.chunks.append(ChunkInWork(after))
+        return self.chunks[-1]
+
+    def drop_chunks(self) -> None:
+        """Gives up what is not emitted: it is read again."""
+        self.chunks.clear()
 
 
 @dataclass(slots=True)

@@ -192,6 +192,24 @@ async def test_xa_transactions_count_when_they_are_decided(mysql_guest: MysqlGue
     assert told.positions["xa/stream"] == ""
 
 
+async def test_what_was_prepared_before_the_first_position_leads_to_a_new_reading(
+    mysql_guest: MysqlGuest,
+) -> None:
+    mysql_guest.execute(T, "INSERT INTO t VALUES (1, 'a', 1)")
+    xid = f"'{mysql_guest.database}'"
+    mysql_guest.execute(
+        f"XA START {xid}", "UPDATE t SET n = 2", "INSERT INTO t (id) VALUES (2)", f"XA END {xid}",
+        f"XA PREPARE {xid}",
+    )  # fmt: skip
+    told = await run_once(mysql_guest)
+    assert [row["n"] for row in told.fold("t").values()] == [1]
+    mysql_guest.execute(f"XA COMMIT {xid}")
+    await run_once(mysql_guest, told)
+
+    assert phases(told)[-1] is Phase.COMPLETE
+    check_equal(told, mysql_guest)
+
+
 async def test_a_large_xa_transaction_waits_in_a_file_and_is_emitted_in_parts(
     mysql_guest: MysqlGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +278,11 @@ async def test_a_large_transaction_is_emitted_in_parts_with_one_position(
     assert len(told.fold("t")) == 50_000
 
 
-async def test_chunks_that_are_read_while_rows_change_end_equal(mysql_guest: MysqlGuest) -> None:
+@pytest.mark.parametrize("parallel", [1, 3])
+async def test_chunks_that_are_read_while_rows_change_end_equal(
+    mysql_guest: MysqlGuest, parallel: int
+) -> None:
+    snapshot = {"chunk_rows": 100, "parallel": parallel}
     rows = ", ".join(f"({number}, 'v', 1)" for number in range(3_000))
     mysql_guest.execute(T, f"INSERT INTO t VALUES {rows}")
     stop = asyncio.Event()
@@ -282,15 +304,48 @@ async def test_chunks_that_are_read_while_rows_change_end_equal(mysql_guest: Mys
     writing = asyncio.ensure_future(write_on())
     told = MysqlStory()
     for _ in range(4):  # interrupted at any moment, and resumed
-        async with running(mysql_guest, told.positions, snapshot={"chunk_rows": 100}) as more:
+        async with running(mysql_guest, told.positions, snapshot=snapshot) as more:
             await more.came(rows=250)
         keep_whole(told, more)
     stop.set()
     await writing
 
-    await run_once(mysql_guest, told, snapshot={"chunk_rows": 100})
+    await run_once(mysql_guest, told, snapshot=snapshot)
 
     check_equal(told, mysql_guest)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "bigint unsigned", "varchar(20) COLLATE utf8mb4_general_ci", "varbinary(20)",
+        "enum('c', 'a', 'b')", "decimal(20,3)", "datetime(3)", "bit(9)",
+    ],
+    ids=lambda kind: kind.partition("(")[0].partition(" ")[0],
+)  # fmt: skip
+async def test_chunks_by_keys_of_every_type_have_each_row_once_and_in_order(
+    mysql_guest: MysqlGuest, key: str
+) -> None:
+    values = {
+        "varchar": "CONCAT(CHAR(97 + n % 26), 'ö', n)",
+        "varbinary": "UNHEX(LPAD(HEX(n * 7), 6, 0))",
+        "enum": "1 + n % 3",
+        "decimal": "n / 8 - 9",
+        "datetime": "'2026-01-01' + INTERVAL n SECOND",
+    }
+    made = next((text for kind, text in values.items() if key.startswith(kind)), "n % 500")
+    mysql_guest.execute(
+        f"CREATE TABLE t (k {key}, id int, v varchar(9), PRIMARY KEY (k, id))",
+        "CREATE TABLE numbers (n int PRIMARY KEY)",
+        f"INSERT INTO numbers VALUES {', '.join(f'({n})' for n in range(503))}",
+        f"INSERT INTO t SELECT {made}, n, 'v' FROM numbers",
+    )
+    tables = [f"{mysql_guest.database}.t"]
+
+    told = await run_once(mysql_guest, tables=tables, snapshot={"chunk_rows": 17, "parallel": 4})
+
+    ids = [row["id"] for _, row in told.events("t")]
+    assert ids == [id for (id,) in mysql_guest.execute("SELECT id FROM t ORDER BY k, id")]
 
 
 def keep_whole(told: MysqlStory, more: MysqlStory) -> None:
@@ -329,12 +384,20 @@ async def test_a_table_whose_chosen_key_is_not_unique_is_left_out_and_named(
     assert [each.left_out for each in findings] == [(f"{mysql_guest.database}.k",)]
 
 
-async def test_a_server_without_full_metadata_is_refused_with_the_statement(
-    mysql_guest: MysqlGuest,
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("binlog_row_metadata", "MINIMAL", "FULL"),
+        ("binlog_row_image", "MINIMAL", "FULL"),
+        ("binlog_format", "MIXED", "ROW"),
+    ],
+)
+async def test_a_server_with_other_settings_is_refused_with_the_statement(
+    mysql_guest: MysqlGuest, name: str, wrong: str, right: str
 ) -> None:
-    mysql_guest.execute(T, "SET GLOBAL binlog_row_metadata = MINIMAL")
+    mysql_guest.execute(T, f"SET GLOBAL {name} = {wrong}")
     try:
-        with pytest.raises(SourceRejected, match="binlog_row_metadata") as caught:
+        with pytest.raises(SourceRejected, match=name) as caught:
             await run_once(mysql_guest)
         [finding] = [
             each
@@ -342,9 +405,9 @@ async def test_a_server_without_full_metadata_is_refused_with_the_statement(
             if each.is_fatal
         ]
     finally:
-        mysql_guest.execute("SET GLOBAL binlog_row_metadata = FULL")
+        mysql_guest.execute(f"SET GLOBAL {name} = {right}")
 
-    assert caught.value.hint == finding.hint == "SET GLOBAL binlog_row_metadata = 'FULL'"
+    assert caught.value.hint == finding.hint == f"SET GLOBAL {name} = '{right}'"
 
 
 async def test_a_table_that_was_gone_or_left_out_is_read_again(mysql_guest: MysqlGuest) -> None:

@@ -21,6 +21,7 @@ NUMBERS = {
     INT64: (8, True), UINT64: (8, False),
 }  # fmt: skip
 """Bytes of a number, and whether it is signed."""
+BROKEN = "a JSON document of the binary log is broken"
 DEPTH_MAX = 100
 """The server's own limit."""
 ENTRY_BYTES_MIN = 3
@@ -40,7 +41,12 @@ TEXT_DOCUMENT = b"\xff"
 
 def document_text(document: bytes) -> str:
     """Returns the text of a document that may be text already."""
-    return document[1:].decode() if document[:1] == TEXT_DOCUMENT else json_text(document)
+    if document[:1] != TEXT_DOCUMENT:
+        return json_text(document)
+    try:
+        return document[1:].decode()
+    except UnicodeDecodeError:
+        raise DecodeError(BROKEN) from None
 
 
 def json_text(document: bytes) -> str:
@@ -66,7 +72,7 @@ def parse(document: bytes) -> JsonNode:
     try:
         return _Parser(document).value(document[0], 1, depth=1)
     except (struct.error, IndexError, UnicodeDecodeError):
-        raise DecodeError("a JSON document of the binary log is broken") from None
+        raise DecodeError(BROKEN) from None
 
 
 class _Parser:
@@ -124,7 +130,7 @@ class _Parser:
     def _at(self, pos: int, length: int) -> bytes:
         found = self.data[pos : pos + length]
         if len(found) != length:
-            raise DecodeError("a JSON document of the binary log is broken")
+            raise DecodeError(BROKEN)
         return found
 
     def _length(self, pos: int) -> tuple[int, int]:

@@ -59,6 +59,12 @@ def test_documents_of_the_large_form_are_read(kernels: MysqlKernels, value: Any)
     assert json.loads(text) == value
 
 
+@pytest.mark.parametrize("kernels", [FAST, PLAIN], ids=["fast", "python"])
+def test_a_text_that_is_cut_within_a_character_is_an_error(kernels: MysqlKernels) -> None:
+    with pytest.raises(DecodeError, match="broken"):
+        kernels.documents(pa.array([b"\xff[1, 2]\xc2"], pa.binary()))
+
+
 def told(kernels: MysqlKernels, documents: pa.Array) -> str:
     try:
         return str(kernels.documents(documents).to_pylist())

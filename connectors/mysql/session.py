@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder, Decoded
+from headwater.connectors.mysql.binlog.simple_groups import SimpleGroups, find_simple_groups
 from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpStart
 from headwater.connectors.mysql.events.group_reader import OTHER_FORM, BinlogGroupReader
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
@@ -376,7 +377,7 @@ class _Follower:
                 await let_go(stirring)
 
     async def _streamed(self, events: Sequence[bytes]) -> AsyncGenerator[ChangeBatch, None]:
-        decoded = chain.from_iterable(map(self._decoder.decode, events))
+        decoded = self._decoded(events)
         is_done = False
         while not is_done:
             async with self._session.reading:
@@ -387,6 +388,16 @@ class _Follower:
             async with aclosing(self._emitted(changes)) as batches:
                 async for batch in batches:
                     yield batch
+
+    def _decoded(self, events: Sequence[bytes]) -> Iterator[Decoded | SimpleGroups]:
+        decode = self._decoder.decode
+        for each in find_simple_groups(events, self._decoder):
+            if isinstance(each, bytes):
+                yield from decode(each)
+            elif self._reader.takes(each):
+                yield each
+            else:
+                yield from chain.from_iterable(map(decode, each.events))
 
     async def _emitted(self, changes: Sequence[TableChanges]) -> AsyncGenerator[ChangeBatch, None]:
         """Yields changes up to where the reader is, and a position if it is between two groups."""
@@ -430,13 +441,16 @@ class _Follower:
             return None
         return ChangeBatch((), self._reader.parts())
 
-    def _work(self, decoded: Iterator[Decoded]) -> tuple[bool, list[TableChanges]]:
+    def _work(self, decoded: Iterator[Decoded | SimpleGroups]) -> tuple[bool, list[TableChanges]]:
         """Reads on until the burst ends, a batch is full, or tables have to be looked at."""
         reader = self._reader
         is_done = reader.add_decided() and (reader.is_open or not reader.suspects)
         is_done = is_done and not reader.is_at_stop
         for each in decoded if is_done else ():
-            reader.feed(each)
+            if isinstance(each, SimpleGroups):
+                reader.feed_groups(each)
+            else:
+                reader.feed(each)
             is_full = not reader.add_decided() or reader.is_full or reader.is_at_stop
             if is_full or (reader.suspects and not reader.is_open):
                 is_done = False

@@ -22,8 +22,10 @@ from headwater.connectors.mysql.binlog.event import (
 )
 from headwater.connectors.mysql.binlog.rows import (
     CHANGES,
+    NUMBER_BYTES,
     RowDecoder,
     RowsEvent,
+    RowsLayout,
     inflate_rows,
     table_number_of,
 )
@@ -239,6 +241,18 @@ class BinlogDecoder:
             self._known[body] = RowDecoder(table) if self.wants(table) else None
         decoder = self._tables[number] = self._known[body]
         return None if decoder is None else decoder.table
+
+    def known_layout(self, table: bytes, kind: int, rows: bytes) -> tuple[RowsLayout, int] | None:
+        """Returns the layout of a row event behind a TABLE_MAP, and the bytes before its rows, if
+        both were seen before and the rows are wanted."""
+        decoder = self._known.get(table)
+        if decoder is None or rows[:NUMBER_BYTES] != table[:NUMBER_BYTES]:
+            return None
+        return decoder.known_layout(kind, rows)
+
+    def use_table(self, table: bytes) -> None:
+        """Takes a known TABLE_MAP as read."""
+        self._tables[table_number_of(table)] = self._known[table]
 
     def choose_again(self) -> None:
         """Asks again of which tables the rows are wanted, from the next TABLE_MAP on."""

@@ -216,11 +216,16 @@ class RowDecoder:
             width_of(column)
 
     def decode(self, kind: int, body: bytes) -> RowsEvent:
-        end = self._head_bytes.get(kind, 0)
-        layout = self._heads.get((kind, body[NUMBER_BYTES:end])) if end else None
-        if layout is not None:
+        if (known := self.known_layout(kind, body)) is not None:
+            layout, end = known
             return RowsEvent(layout, body[end:])
         return self._decode(kind, body)
+
+    def known_layout(self, kind: int, body: bytes) -> tuple[RowsLayout, int] | None:
+        """Returns the layout of a plain event, and the bytes before its rows, if it is known."""
+        end = self._head_bytes.get(kind, 0)
+        layout = self._heads.get((kind, body[NUMBER_BYTES:end])) if end else None
+        return None if layout is None else (layout, end)
 
     def _decode(self, kind: int, body: bytes) -> RowsEvent:
         reader = ByteReader(body)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from headwater.connectors.mysql.binlog.decoder import (
     BinlogEvent,
@@ -18,6 +19,7 @@ from headwater.connectors.mysql.binlog.decoder import (
 )
 from headwater.connectors.mysql.binlog.event import EventHeader, EventType
 from headwater.connectors.mysql.binlog.rows import RowsEvent, RowsLayout
+from headwater.connectors.mysql.binlog.simple_groups import SimpleGroups
 from headwater.connectors.mysql.binlog.table_map import TableMap
 from headwater.connectors.mysql.binlog.transport import NEWER_HINT
 from headwater.connectors.mysql.events.held_rows import HeldRows, MemoryBudget
@@ -147,6 +149,36 @@ class BinlogGroupReader:
                 self._query(decoded, event)
             case _:
                 self._rare(header, event)
+
+    def takes(self, groups: SimpleGroups) -> bool:
+        """Whether these transactions may be fed together."""
+        is_between = not (self.is_open or self.suspects or self._decided)
+        has_all_to_read = self.stops_at is None and self.skips is None
+        if not (is_between and has_all_to_read) or self.position.gtids is None:
+            return False
+        name = groups.layout.table.id
+        table = self.tables.get(name)
+        if table is None or table.problem or name in self.awaited:
+            return False
+        return not self._misfit(groups.layout, table)
+
+    def feed_groups(self, groups: SimpleGroups) -> None:
+        """Takes transactions that `takes` has allowed."""
+        table, gtids, count = self.tables[groups.layout.table.id], groups.gtids, len(groups.rows)
+        begins = [self.position.place.position, *groups.ends]
+        positions = [known or begin for known, begin in zip(groups.positions, begins, strict=False)]
+        places = list(
+            map(
+                EventPlace, gtids, gtids, groups.committed_us, repeat(self.file), positions,
+                groups.threads, groups.server_ids,
+            )
+        )  # fmt: skip
+        events = list(map(RowsEvent, repeat(groups.layout), groups.rows))
+        self._buffer.add_groups(table, events, places, self._group + 1)
+        self._group += count
+        self._thread = None
+        _add_gtids(self.position.gtids, groups)
+        self._move_to(groups.ends[-1])
 
     def _rare(self, header: EventHeader, event: BinlogEvent) -> None:
         match event:
@@ -429,6 +461,22 @@ class BinlogGroupReader:
             return theirs.is_within(ours)
         assert isinstance(ours, MariadbGtids) and isinstance(theirs, MariadbGtids), "of one kind"
         return theirs.is_within(ours)
+
+
+def _add_gtids(known: GtidSet | MariadbGtids | None, groups: SimpleGroups) -> None:
+    first, second = groups.source
+    if isinstance(known, MariadbGtids):
+        assert isinstance(first, int) and isinstance(second, int), "a domain and a server"
+        known.add(first, second, groups.numbers[-1])
+        return
+    assert isinstance(known, GtidSet) and isinstance(first, str) and isinstance(second, str)
+    begin = end = groups.numbers[0]
+    for number in groups.numbers:
+        if number != end:
+            known.add((first, second), begin, end)
+            begin = number
+        end = number + 1
+    known.add((first, second), begin, end)
 
 
 def _decided_at(logged: EventPlace, place: EventPlace) -> EventPlace:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,6 +117,18 @@ class RowBuffer:
         """Adds an event whose images are whole; `group` numbers its commit."""
         self._entries.append(_Entry(table, event, place, group))
         self.byte_count += len(event.rows)
+
+    def add_groups(
+        self,
+        table: MysqlTable,
+        events: Sequence[RowsEvent],
+        places: Sequence[EventPlace],
+        first_group: int,
+    ) -> None:
+        """Adds the only event of each of several commits."""
+        groups = range(first_group, first_group + len(events))
+        self._entries += map(_Entry, repeat(table), events, places, groups)
+        self.byte_count += sum(len(event.rows) for event in events)
 
     def take(self) -> list[TableChanges]:
         """Returns the changes, each once."""

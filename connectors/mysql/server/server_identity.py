@@ -62,7 +62,8 @@ class MysqlServer:
     def log_end(self, connection: MysqlConnection) -> FilePosition:
         """Returns the end of the binary log, behind every transaction that a SELECT can see."""
         is_renamed = not self.is_mariadb and self.numbers >= RENAMED_SINCE
-        rows = connection.rows(f"SHOW {'BINARY LOG' if is_renamed else 'MASTER'} STATUS")
+        with in_our_words("the server cannot be asked where its binary log ends"):
+            rows = connection.rows(f"SHOW {'BINARY LOG' if is_renamed else 'MASTER'} STATUS")
         if not rows:
             raise SourceRejected(
                 "the server writes no binary log", hint="start it with log_bin=ON in its my.cnf"

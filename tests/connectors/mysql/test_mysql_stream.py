@@ -192,7 +192,7 @@ async def test_xa_transactions_count_when_they_are_decided(mysql_guest: MysqlGue
     assert told.positions["xa/stream"] == ""
 
 
-async def test_what_was_prepared_before_the_first_position_leads_to_a_new_reading(
+async def test_rows_that_were_prepared_before_the_first_position_are_read_again(
     mysql_guest: MysqlGuest,
 ) -> None:
     mysql_guest.execute(T, "INSERT INTO t VALUES (1, 'a', 1)")

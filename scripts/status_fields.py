@@ -106,3 +106,9 @@ FIELDS = (
     | {f"pipelines.*.tables.*.tasks.*.{name}": text for name, text in TABLE_IN_TASK.items()}
 )
 """A star stands for names: of pipelines, tasks, tables and figures (and parts of a position)."""
+
+SHARED = {
+    "members": "names of all runs that share the log",
+    "pipelines.*.tasks.*.member": "the run that has the task; empty while no run has it",
+}
+"""Only where several machines can share a log."""

@@ -135,7 +135,7 @@ def metrics_page() -> str:
 
 
 def status_page() -> str:
-    from scripts.status_fields import FIELDS
+    from scripts.status_fields import FIELDS, SHARED
 
     return page(
         "What status says",
@@ -145,6 +145,9 @@ def status_page() -> str:
         " (`source`, or a sink's name), of a table. Fields may be added; none\ngoes or changes its"
         " meaning without another `version`.\n",
         table(("Field", "What it says"), [(f"`{name}`", text) for name, text in FIELDS.items()]),
+        "On a log that [several machines](running.md#several-machines) share, the answer is about"
+        " all of their runs, and\nhas two more fields. What other runs do is some seconds old.\n",
+        table(("Field", "What it says"), [(f"`{name}`", text) for name, text in SHARED.items()]),
     )
 
 

@@ -39,13 +39,19 @@ class Coordinators:
         codes: Callable[[A], list[int]],
         version_max: int | None = None,
         for_ms: int | None = None,
+        wait_ms: int = 0,
     ) -> A:
-        """Repeats the request while a code that `codes` finds in the answer requires it."""
+        """Repeats the request while a code that `codes` finds in the answer requires it. `wait_ms`
+        is the longest time that the broker may wait before it answers, on a connection of its own.
+        """
 
         async def attempt() -> A:
             node = await self._coordinator(kind, key)
             try:
-                said = await node.ask(request, version_max=version_max)
+                if wait_ms:
+                    said = await node.poll(request, wait_ms=wait_ms)
+                else:
+                    said = await node.ask(request, version_max=version_max)
             except ConnectionLost:
                 self._forget(kind, key)
                 raise

@@ -58,6 +58,9 @@ class GroupMember:
     client_id: str
     client_host: str
     partitions: tuple[TopicPartition, ...]
+    metadata: bytes = b""
+    """As the member wrote it; empty while the group rebalances."""
+    assignment: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,8 @@ def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
         member.client_id,
         member.client_host,
         partitions,
+        member.member_metadata,
+        member.member_assignment,
     )
 
 

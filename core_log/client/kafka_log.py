@@ -1,7 +1,7 @@
 """The Log over any Kafka-compatible cluster: a Headwater broker, Apache Kafka 4.x, Redpanda."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from headwater.core_log.records.batch_header import Batch, seal
 if TYPE_CHECKING:
     from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
     from headwater.core_log.client.group_admin import GroupAdmin
+    from headwater.core_log.client.membership import Assign, Membership, MembershipTerms
     from headwater.core_log.client.topic_admin import TopicAdmin
     from headwater.core_log.client.writer import KafkaWriter
 
@@ -77,6 +78,14 @@ class KafkaLog:
         from headwater.core_log.client.group_admin import GroupAdmin
 
         return GroupAdmin(self._cluster, self._coordinators)
+
+    def membership(
+        self, terms: "MembershipTerms", assign: "Assign", **listeners: "Callable[..., None]"
+    ) -> "Membership":
+        """A member of a group, with the listeners of `Membership`."""
+        from headwater.core_log.client.membership import Membership
+
+        return Membership(self._coordinators, terms, assign, **listeners)
 
     @property
     def bootstrap(self) -> Sequence[str]:

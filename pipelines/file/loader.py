@@ -28,6 +28,7 @@ from headwater.pipelines.file.checks import (
     remarks_between,
     remarks_within,
 )
+from headwater.pipelines.file.file_digest import file_digest
 from headwater.pipelines.file.loaded_parts import (
     SOURCE,
     load_part,
@@ -56,6 +57,8 @@ class LoadedPipeline:
     """The file without its source and sinks, resolved."""
     redaction: Redaction = field(default_factory=Redaction, repr=False)
     """Removes the secrets of this file from output."""
+    digest: str = ""
+    """Of the file as it is written, see `file_digest`."""
 
     @property
     def log_path(self) -> Path:
@@ -94,6 +97,7 @@ class LoadedPipeline:
                 for part in (self.source, *self.sinks)
             ],
             "secrets": sorted(self.redaction.secrets),
+            "digest": self.digest,
         }
         return json.dumps(content).encode()
 
@@ -119,6 +123,7 @@ class LoadedPipeline:
             ),
             content=parts["content"],
             redaction=Redaction(parts["secrets"]),
+            digest=parts["digest"],
         )
 
 
@@ -187,6 +192,7 @@ class _Reading:
 
     path: Path
     name: str = ""
+    digest: str = ""
     pipeline: LoadedPipeline | None = None
     mistakes: list[Mistake] = field(default_factory=list)
     unset: list[Mistake] = field(default_factory=list)
@@ -202,6 +208,8 @@ class _Reading:
         except MistakesFound as found:
             reading.mistakes += found.mistakes
             return reading
+        if isinstance(document.root, MappingNode):
+            reading.digest = file_digest(document.root)
         reading._read(substitute(document, environment))
         for problems in (reading.mistakes, reading.unset, reading.remarks):
             problems[:] = [
@@ -248,6 +256,7 @@ class _Reading:
                 Redaction(_secrets_of(each))
                 for each in (spec, source.settings, *(sink.settings for sink in sinks))
             ),
+            digest=self.digest,
         )
         for keys, problem, hint in problems_within(self.pipeline):
             validator.tell_at(Code.CONTRADICTION, keys, problem, hint)

@@ -9,8 +9,10 @@ COMMITS = "__headwater_commits"
 SCHEMAS = "__headwater_schemas"
 CONTROL = "__headwater_control"
 AUDIT = "__headwater_audit"
+MEMBERS = "__headwater_members"
+"""Only there once several runs may share a log."""
 
-INTERNAL = frozenset({POSITIONS, COMMITS, SCHEMAS, CONTROL, AUDIT})
+INTERNAL = frozenset({POSITIONS, COMMITS, SCHEMAS, CONTROL, AUDIT, MEMBERS})
 
 PARTITIONS = 16
 SEGMENT_BYTES = 4 << 20

@@ -17,7 +17,7 @@ from headwater.core_log.foundation.process_switches import freeze_imports
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPipeline
-from headwater.pipelines.running.log_clients import kafka_settings
+from headwater.pipelines.running.log_clients import kafka_settings, member_settings
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -25,8 +25,19 @@ if TYPE_CHECKING:
 
 
 LOCK = "lock"
+INSTANCE = "member-id"
 COMING = ""
 """Written as the address of the console until it listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIdentity:
+    """A run that shares its tasks with the others on its log."""
+
+    instance: str
+    """Stays over restarts, with the data directory."""
+    log: "KafkaLog"
+    """A client of its own: a heartbeat waits for nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,8 @@ class DirectoryLock:
     """Free bytes and size of the file system of the log, where this process has it."""
     broker: "Broker | None" = None
     """The broker of the log, where this process has it."""
+    member: "GroupIdentity | None" = None
+    """Who this run is among those that share the log; None where nobody does."""
 
 
 async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
@@ -124,7 +137,21 @@ def _claim_beside_cluster(
         publish_http,
         close,
         lambda: log.problem,
+        member=GroupIdentity(
+            member_instance(files, data), KafkaLog(member_settings(loaded, bootstrap))
+        ),
     )
+
+
+def member_instance(files: OsFiles, data: Path) -> str:
+    """Returns the name of this directory in the group of all runs; makes one for a new one."""
+    path = data / INSTANCE
+    try:
+        return files.read(path).decode().strip()
+    except FileNotFoundError:
+        instance = secrets.token_hex(8)
+        files.replace(path, instance.encode() + b"\n")
+        return instance
 
 
 def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
     from headwater.pipelines.running.tasks import OpenLog
 
+MEMBER_WAIT_MS = 3_000
+
 
 def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
     is_ours = loaded.spec.log.type == "embedded"  # its owner is on this machine, and busy at most
@@ -22,6 +24,18 @@ def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaS
     if is_ours:
         return settings
     return settings.model_copy(update={"first_answer_ms_max": FIRST_ANSWER_MS})
+
+
+def member_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
+    """Settings of the client that keeps a run in the group of all runs: a broker that is silent is
+    left long before the session is over."""
+    return kafka_settings(loaded, bootstrap).model_copy(
+        update={
+            "client_id": "headwater-workers",
+            "request_wait_ms_max": MEMBER_WAIT_MS,
+            "retry_for_ms": 2 * MEMBER_WAIT_MS,
+        }
+    )
 
 
 def log_opener(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":

@@ -13,7 +13,13 @@ from headwater.pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, R
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
 from headwater.pipelines.running.tasks import SOURCE, Listeners, TaskAssignment
 from headwater.pipelines.running.worker_process import WorkerProcess
-from headwater.pipelines.running.worker_protocol import StartTask, StopTask, TaskGone, Word
+from headwater.pipelines.running.worker_protocol import (
+    RenewLease,
+    StartTask,
+    StopTask,
+    TaskGone,
+    Word,
+)
 from headwater.pipelines.running.worker_spawn import COMMAND
 
 logger = logging.getLogger(__name__)
@@ -72,6 +78,12 @@ class WorkerProcesses:
             place = self._new_place()
             self._shared.append(place)
         place.post(posting)
+
+    def renew(self, lease_s: float) -> None:
+        """Lets tasks run for so long from now on, also if this process stands still."""
+        for place in self._places:
+            if place.process is not None:
+                place.process.send(RenewLease(round(lease_s * 1_000)))
 
     async def stop(self, task: TaskId) -> None:
         """Returns when the task has cleaned up behind itself, or its process is gone."""

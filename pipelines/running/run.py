@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 from subprocess import Popen
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.foundation import errors
 from headwater.core_log.foundation.clock import SystemClock
@@ -46,6 +47,10 @@ from headwater.pipelines.watching.notifier import Notifier
 from headwater.pipelines.watching.otlp_export import OtlpExports
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
+
+if TYPE_CHECKING:
+    from headwater.core_log.client import KafkaLog
+    from headwater.pipelines.running.worker_group import WorkerGroup
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +107,11 @@ class _Run:
         self._clock = SystemClock()
         self._board, self._stream = StatusBoard(self._clock), ReportStream()
         self._has_moved, self._notifier = asyncio.Event(), Notifier(self._clock)
-        self._otlp = OtlpExports(self._board.snapshot)
-        self._pipelines = RunningPipelines(tasks, self._hear)
+        self._otlp = OtlpExports(self._board.own_snapshot)
+        self._pipelines = RunningPipelines(
+            tasks, self._hear, on_left=lambda task: self._board.forget_task(*task)
+        )
+        self._group: WorkerGroup | None = None
         self._around = TaskEnvironment(
             self._clock,
             SystemRandom(),
@@ -186,6 +194,7 @@ class _Run:
             processes=self._processes, runner=runner, bootstrap=claimed.bootstrap
         )
         self._know(loaded)
+        sharing = await self._share(claimed, loaded)
         notifying = self._tasks.create_task(self._notifier.run())
         watching = self._tasks.create_task(self._watch(claimed, listener))
         try:
@@ -197,6 +206,8 @@ class _Run:
                 for each in loaded:
                     await _refuse_paused(each, claimed.log)
             await self._pipelines.apply(loaded, until_end=self._wanted.once)
+            if self._group is not None:
+                sharing += [self._tasks.create_task(self._group.run())]
             await _prepare_log(claimed, loaded)
             ended = await self._pipelines.until_over()
             if not self._wanted.once:
@@ -207,11 +218,55 @@ class _Run:
             logger.info("stopping: work in flight is finished")
             raise
         finally:
+            if self._group is not None:
+                self._group.end_offers()
             await self._pipelines.close()
             await asyncio.gather(self._notifier.finish(), self._otlp.finish())
-            for each_task in (watching, notifying):
+            for each_task in (watching, notifying, *sharing):
                 each_task.cancel()
-            await asyncio.wait([watching, notifying])
+            await asyncio.wait([watching, notifying, *sharing])
+
+    async def _share(
+        self, claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]
+    ) -> "list[asyncio.Task[None]]":
+        """On a log that other machines reach, too, runs share their tasks. A run to an end does
+        all by itself."""
+        member = claimed.member
+        if member is None:
+            return []
+        if self._wanted.once:
+            try:
+                await refuse_running_elsewhere(member.log, loaded)
+            finally:
+                await member.log.close()
+            return []
+        from headwater.pipelines.running.worker_group import WorkerGroup
+        from headwater.pipelines.watching.member_status import MemberStatus, RunsNow
+
+        self._pipelines.share()
+        group = self._group = WorkerGroup(
+            member.log,
+            self._pipelines,
+            instance=member.instance,
+            name=socket.gethostname(),
+            clock=self._clock,
+            report=self._hear,
+            renew=self._processes.renew,
+        )
+
+        def look() -> RunsNow:
+            tasks = (task for _, tasks in self._pipelines.list_shared() for task in tasks)
+            return RunsNow(
+                group.instance,
+                group.share.members,
+                group.generation,
+                self._pipelines.here,
+                frozenset(tasks),
+            )
+
+        status = MemberStatus(group.topic, self._board, look, self._clock)
+        self._board.shared = status.merge
+        return [self._tasks.create_task(status.run())]
 
     def _know(self, loaded: Sequence[LoadedPipeline]) -> None:
         for each in loaded:
@@ -263,7 +318,11 @@ class _Run:
             raise LogUnavailable("the process that runs the pipelines is stopping")
         self._wanted.keep_unsaid(loaded)
         self._know(loaded)
+        if until_end and self._group is not None:
+            await refuse_running_elsewhere(self._group.log, loaded)
         applied = await self._pipelines.apply(loaded, until_end=until_end)
+        if self._group is not None:
+            self._group.offer(loaded, is_newest=True)
         for word, tasks in applied.as_json().items():
             if tasks and word != "unchanged":
                 logger.info("another run has %s %s", word, ", ".join(tasks))
@@ -294,6 +353,21 @@ async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:
             hint=f"headwater resume {loaded.name}",
             pipeline=loaded.name,
         )
+
+
+async def refuse_running_elsewhere(log: "KafkaLog", loaded: Sequence[LoadedPipeline]) -> None:
+    """A run to an end would fence the runs that share the pipeline, and they would fence it."""
+    from headwater.pipelines.running.member_messages import pipelines_of_members
+
+    running = await pipelines_of_members(log)
+    for each in loaded:
+        if each.name in running:
+            raise DirectoryInUse(
+                "the pipeline is already running without --once",
+                pipeline=each.name,
+                member=running[each.name],
+                hint=f"headwater status shows the progress of {each.name}",
+            )
 
 
 async def _prepare_log(claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]) -> None:

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import DirectoryInUse
+from headwater.pipelines.file.file_digest import PROCESS_KEYS
 from headwater.pipelines.reports import Report, Reporter, StateChanged, TaskState
+from headwater.pipelines.running.backoff import Backoff, RetryPolicy
 from headwater.pipelines.running.processes import TaskPlacement, WorkerProcesses
 from headwater.pipelines.running.supervisor import TaskEnded, TaskId
 from headwater.pipelines.running.tasks import SOURCE, Listeners, TaskAssignment, TaskRunner, jobs_of
@@ -18,8 +21,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROCESS_KEYS = ("workers", "tests", "http", "notify")
-"""Keys of a pipeline file that change nothing of a running task."""
+STOP_S_MAX = 30.0
+"""How long a task that is taken elsewhere may finish what it has begun; after that the other one
+begins beside it, and fences it."""
+
+
+WHEN_FENCED = RetryPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +66,19 @@ class RunningPipelines:
         self,
         tasks: asyncio.TaskGroup,
         report: Reporter,
+        *,
+        on_left: Callable[[TaskId], None] = lambda _: None,
+        fenced: RetryPolicy = WHEN_FENCED,
     ) -> None:
-        self._tasks, self._report = tasks, report
+        """`on_left` is told of each task that runs elsewhere from now on; `fenced` says when a task
+        of ours begins again that was fenced."""
+        self._tasks, self._report, self._on_left = tasks, report, on_left
+        self._when_fenced = fenced
+        self._mine: frozenset[TaskId] | None = None
+        """The tasks that are to run here; None where all are."""
+        self._here: set[TaskId] = set()
+        """Tasks that were started here and not stopped, those that have ended among them."""
+        self._fenced: dict[TaskId, Backoff] = {}
         self._bootstrap: tuple[str, ...] = ()
         self._pipelines: dict[str, _Running] = {}
         self._processes: WorkerProcesses | None = None
@@ -119,6 +137,68 @@ class RunningPipelines:
         gone = tuple(task for task in stopping if task not in jobs)
         return AppliedFile(tuple(job.task for job in starting), gone, tuple(sorted(kept)))
 
+    def share(self) -> None:
+        """From now on others run tasks of these pipelines, too, and here run those of `take`."""
+        self._mine = frozenset()
+
+    @property
+    def here(self) -> frozenset[TaskId]:
+        """The tasks that run here, or have not yet ended; those of a run to an end are never
+        shared."""
+        return frozenset(self._here - self._until_end)
+
+    def list_shared(self) -> "list[tuple[LoadedPipeline, tuple[TaskId, ...]]]":
+        """The pipelines whose tasks may run anywhere, with their tasks."""
+        return [
+            (each.loaded, tuple(each.jobs))
+            for each in self._pipelines.values()
+            if not each.until_end
+        ]
+
+    async def take(self, tasks: frozenset[TaskId]) -> None:
+        """Starts and stops tasks until just these run here. Returns when the others have ended; a
+        later call comes first."""
+        self._mine = tasks
+        async with self._applying:
+            if self._mine is not tasks:
+                return
+            for job in list(self._jobs()):
+                if job.task in tasks and job.task not in self._here:
+                    self._fenced.pop(job.task, None)
+                    self._start(job)
+            await self._let_go(self.here - tasks)
+
+    def leave(self, task: TaskId) -> None:
+        """A task that has not run here runs elsewhere."""
+        self._on_left(task)
+
+    async def lose(self) -> None:
+        """All tasks that run here may run elsewhere from now on: they end at once."""
+        self._mine = frozenset()
+        await self._let_go(self.here)
+
+    async def _let_go(self, tasks: Collection[TaskId]) -> None:
+        stops = {asyncio.ensure_future(self._stop(task)): task for task in tasks}
+        if not stops:
+            return
+        _, late = await asyncio.wait(stops, timeout=STOP_S_MAX)
+        for each in late:
+            each.cancel()
+            logger.warning("%s does not end; another run goes on without waiting", stops[each])
+        for task in tasks:
+            self._here.discard(task)
+            if (running := self._pipelines.get(task.pipeline)) is not None:
+                running.ended.pop(task, None)
+            self._on_left(task)
+
+    def _jobs(self) -> Iterator[TaskAssignment]:
+        for running in self._pipelines.values():
+            yield from running.jobs.values()
+
+    @property
+    def _until_end(self) -> set[TaskId]:
+        return {task for each in self._pipelines.values() if each.until_end for task in each.jobs}
+
     async def until_over(self) -> list[TaskEnded]:
         """Returns once nothing runs any more: how each task has ended."""
         while not self._pipelines or not all(each.is_over for each in self._pipelines.values()):
@@ -130,11 +210,16 @@ class RunningPipelines:
         """Sources first; what is in flight is finished."""
         assert self._processes is not None, "close follows run_in"
         assert self._runner is not None, "close follows run_in"
+        if self._mine is not None:
+            self._mine = frozenset()
         await asyncio.gather(self._runner.stop_all(), self._processes.close())
 
     def _start(self, job: TaskAssignment) -> None:
         assert self._processes is not None, "apply follows run_in"
         assert self._runner is not None, "apply follows run_in"
+        if self._mine is not None and not job.until_end and job.task not in self._mine:
+            return
+        self._here.add(job.task)
         # Until its process says so itself, whoever looks on would take it for one that has ended.
         self._on_report(StateChanged(job.task.pipeline, job.task.name, "", TaskState.STARTING))
         workers = job.loaded.spec.workers
@@ -149,6 +234,7 @@ class RunningPipelines:
         assert self._runner is not None, "apply follows run_in"
         await self._runner.stop(task)
         await self._processes.stop(task)
+        self._here.discard(task)
 
     def _on_report(self, report: Report) -> None:
         running = self._pipelines.get(report.pipeline)
@@ -165,11 +251,27 @@ class RunningPipelines:
         running = self._pipelines.get(ended.task.pipeline)
         if running is None or ended.task not in running.jobs:
             return
+        if ended.kind == FENCED and self._mine is not None and ended.task in self._mine:
+            self._tasks.create_task(self._start_again(ended))
+            return
         running.ended[ended.task] = ended
         self._changed.set()
         is_source = ended.task.name == SOURCE
         if running.until_end and is_source:
             self._tasks.create_task(self._finish_sinks(running))
+
+    async def _start_again(self, ended: TaskEnded) -> None:
+        """A task that was fenced is still ours: somebody ran it who did not know that yet."""
+        task = ended.task
+        backoff = self._fenced.setdefault(task, Backoff(self._when_fenced, SystemRandom()))
+        self._on_report(StateChanged(*task, "", TaskState.RETRYING, ended.reason))
+        await asyncio.sleep(backoff.next_ms() / 1_000)
+        async with self._applying:
+            running = self._pipelines.get(task.pipeline)
+            job = None if running is None else running.jobs.get(task)
+            if job is not None and task in self.here and task in (self._mine or ()):
+                await self._stop(task)
+                self._start(job)
 
     async def _finish_sinks(self, running: _Running) -> None:
         """Everything is in the log now: each sink ends when it has applied all of it."""
@@ -182,6 +284,10 @@ class RunningPipelines:
                     await self._stop(task)
                     running.jobs[task] = TaskAssignment(job.loaded, job.name, until_end=True)
                     self._start(running.jobs[task])
+
+
+FENCED = "Fenced"
+"""Name of the error's class of a task that found another one in its place."""
 
 
 def process_count() -> int:

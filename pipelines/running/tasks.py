@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from headwater.core_log.foundation.errors import Fenced
 from headwater.core_log.model.log import Log
 from headwater.pipelines.journal.control import (
     RESTART,
@@ -117,6 +118,13 @@ class TaskRunner:
         for are_sources in (True, False):
             chosen = [task for task in self._running if (task.name == SOURCE) is are_sources]
             await asyncio.gather(*(self.stop(task) for task in chosen))
+
+    def expire(self) -> None:
+        """Ends all tasks as if they had been fenced: they may run elsewhere by now."""
+        for task in self._running:
+            reason = "this process stood still for too long; another run may have the task"
+            self._listeners.ended(TaskEnded(task, TaskState.STOPPED, reason, Fenced.__name__))
+        self.cancel_all()
 
     def cancel_all(self) -> None:
         """All at once, waiting for nobody."""

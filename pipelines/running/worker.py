@@ -27,6 +27,7 @@ from headwater.pipelines.running.tasks import (
 from headwater.pipelines.running.worker_protocol import (
     LeaveTask,
     Order,
+    RenewLease,
     StartTask,
     StopTask,
     TaskGone,
@@ -116,8 +117,13 @@ class _Worker:
                 around,
                 prepare=self._prepare,
             )
+            lease: asyncio.TimerHandle | None = None
             while (order := await self._orders.get()) is not None:
                 match order:
+                    case RenewLease():
+                        if lease is not None:
+                            lease.cancel()
+                        lease = loop.call_later(order.for_ms / 1_000, runner.expire)
                     case StartTask():
                         bootstraps[order.task.pipeline] = order.bootstrap
                         loaded = self._from_wire(order.pipeline)

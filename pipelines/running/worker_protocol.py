@@ -31,6 +31,14 @@ class StopTask:
 
 
 @dataclass(frozen=True, slots=True)
+class RenewLease:
+    """Tasks may run for so long; without any, for ever. An owner that stands still cannot say that
+    its tasks run elsewhere by now."""
+
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveTask:
     """End all tasks, then the process."""
 
@@ -42,7 +50,7 @@ class TaskGone:
     task: TaskId
 
 
-Order = StartTask | StopTask | LeaveTask
+Order = StartTask | StopTask | RenewLease | LeaveTask
 """From the owner to a worker; the end of the pipe means that there is no owner any more."""
 Word = Report | TaskEnded | TaskGone
 """From a worker to the owner."""
@@ -59,6 +67,8 @@ def encode_order(order: Order) -> bytes:
             }
         case StopTask():
             content = {"stop": list(order.task)}
+        case RenewLease():
+            content = {"lease": order.for_ms}
         case LeaveTask():
             content = {"leave": True}
     return _line(content)
@@ -76,6 +86,8 @@ def decode_order(line: bytes) -> Order:
             )
         case {"stop": task}:
             return StopTask(TaskId(*task))
+        case {"lease": int(for_ms)}:
+            return RenewLease(for_ms)
         case {"leave": _}:
             return LeaveTask()
     raise DecodeError("the worker does not know this command", keys=sorted(found))

@@ -183,7 +183,7 @@ class _Routes:
         return json_response(await self._snapshot())
 
     async def metrics(self, request: Request) -> Response:
-        content = exposition(await self._snapshot())
+        content = exposition(await self._snapshot(of_all=False))
         return Response(content, media_type=METRICS_TYPE, headers=HEADERS)
 
     async def events(self, request: Request) -> Response:
@@ -202,12 +202,14 @@ class _Routes:
     async def offsets(self, request: Request) -> Response:
         """The source's position as the log has it, and where the sinks said they stand."""
         pipeline = self._pipeline(request)
-        tasks = self._to.board.tasks(pipeline)
+        tasks = self._to.board.snapshot()["pipelines"][pipeline]["tasks"]
         return json_response(
             {
                 "pipeline": pipeline,
                 "source": source_parts(await load_positions(self._to.log, pipeline)),
-                "sinks": {name: task.positions for name, task in tasks.items() if name != SOURCE},
+                "sinks": {
+                    name: task["positions"] for name, task in tasks.items() if name != SOURCE
+                },
             }
         )
 
@@ -274,13 +276,14 @@ class _Routes:
             )
         return self._to.broker
 
-    async def _snapshot(self) -> Mapping[str, object]:
+    async def _snapshot(self, *, of_all: bool = True) -> Mapping[str, object]:
+        """`of_all` members that share the log, or of this process alone."""
         board = self._to.board
         try:
             board.know_ends(await read_ends(self._to.log, board.partitions()))
         except HeadwaterError as error:  # a screen with a hole is better than none
             logger.debug("the ends of the log are not known now: %s", error)
-        return board.snapshot()
+        return board.snapshot() if of_all else board.own_snapshot()
 
     def _pipeline(self, request: Request) -> str:
         name = str(request.path_params["pipeline"])

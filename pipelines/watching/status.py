@@ -55,6 +55,8 @@ class StatusBoard:
         """Free bytes and size of the file system of the log, where this process has it."""
         self.is_stopping = False
         """Whether everything is about to stop because somebody stops this process."""
+        self.shared: Callable[[Json], Json] | None = None
+        """Adds what runs elsewhere to a picture of what runs here; None where all runs here."""
 
     def __call__(self, report: Report) -> None:
         if isinstance(report, TableKnown | TableVerified):
@@ -80,7 +82,8 @@ class StatusBoard:
                 task.remark(report)
 
     def _know(self, report: TableKnown | TableVerified) -> None:
-        self._task(report.pipeline, SOURCE).know(report.table)
+        has_source = self.shared is None or SOURCE in self._pipelines.get(report.pipeline, {})
+        self._task(report.pipeline, SOURCE if has_source else report.task).know(report.table)
         if isinstance(report, TableVerified):
             self._verified.setdefault(report.pipeline, {})[report.table] = report
 
@@ -88,6 +91,13 @@ class StatusBoard:
         """A pipeline that was dropped, or taken out of the file."""
         self._pipelines.pop(pipeline, None)
         self._verified.pop(pipeline, None)
+
+    def forget_task(self, pipeline: str, task: str) -> None:
+        """A task that runs elsewhere now."""
+        tasks = self._pipelines.get(pipeline, {})
+        tasks.pop(task, None)
+        if not tasks:
+            self._pipelines.pop(pipeline, None)
 
     def partitions(self) -> frozenset[str]:
         """The `topic-partition`s at which sinks stand; `know_ends` wants to hear of them."""
@@ -105,15 +115,15 @@ class StatusBoard:
         self._ends = ends
 
     def pipelines(self) -> frozenset[str]:
-        return frozenset(self._pipelines)
+        """Those that run here, or are shared with others."""
+        return frozenset(self.snapshot()["pipelines"])
 
     def tasks(self, pipeline: str) -> Mapping[str, TaskStatus]:
         return self._pipelines.get(pipeline, {})
 
     def tables(self, pipeline: str) -> frozenset[str]:
-        return frozenset(
-            table for task in self._pipelines.get(pipeline, {}).values() for table in task.tables
-        )
+        found = self.snapshot()["pipelines"].get(pipeline)
+        return frozenset(() if found is None else found["tables"])
 
     @property
     def is_ready(self) -> bool:
@@ -122,6 +132,11 @@ class StatusBoard:
 
     def snapshot(self) -> Json:
         """Everything, as JSON; docs/status.md says what each field means."""
+        own = self.own_snapshot()
+        return own if self.shared is None else self.shared(own)
+
+    def own_snapshot(self) -> Json:
+        """The same of what runs here."""
         return {
             "version": SHAPE_VERSION,
             "at_ms": self._clock.now_ms(),

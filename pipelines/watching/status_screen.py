@@ -115,6 +115,8 @@ def screen(
         )
         if lines_max is not None:
             rest = ScreenSpace(max((lines_max - len(lines)) // (len(found) - index), 1))
+        if len(snapshot.get("members", ())) > 1:
+            pipeline = {**pipeline, "tasks": _on_members(pipeline["tasks"])}
         block = list(_block(name, pipeline, snapshot["at_ms"], width, rest, has_unicode))
         lines += ([[]] if lines else []) + block
     return [cut(line, width) for line in lines]
@@ -195,6 +197,14 @@ def _block(
         yield from _table_lines(tables, reasons, at_ms, width, room, has_unicode)
 
 
+def _on_members(tasks: Facts) -> Facts:
+    """Says of each task on which of several machines it runs."""
+    return {
+        name: {**task, "place": f"  on {printable(task['member'])}" if task["member"] else ""}
+        for name, task in tasks.items()
+    }
+
+
 def _task_lines(tasks: Facts, width: int, has_unicode: bool) -> Iterator[ScreenLine]:
     cells = max(len(printable(name)) for name in tasks)
     for name, task in tasks.items():
@@ -209,6 +219,7 @@ def _task_lines(tasks: Facts, width: int, has_unicode: bool) -> Iterator[ScreenL
                 f"  {count_text(task['rows']):>7} rows  {rate_text(task['rows_per_s']):>7} rows/s"
             ),
             TextSpan(f"{size}  lag {duration_text(task['lag_ms'])}{behind}"),
+            TextSpan(task.get("place", ""), "dim"),
         ]
         yield from _gauge_lines(task["gauges"], cells)
         yield from _because(task["reason"], width, has_unicode)

@@ -115,7 +115,8 @@ class InProcessChannel:
         self.is_open, self.is_closed = False, True
         for waiting in list(self._unanswered):
             self._fail(waiting, LogUnavailable("the embedded log is closed"))
-            waiting.exception() if waiting.done() else None
+            if waiting.done() and not waiting.cancelled():
+                waiting.exception()  # its caller may be gone
         self._server.on_closed(self)
 
 

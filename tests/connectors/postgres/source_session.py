@@ -85,6 +85,11 @@ class Story:
                 found += events_of(changes)
         return found
 
+    async def until(self, phase: Phase) -> None:
+        """A table that is read again has come to that phase."""
+        while phase not in self.phases:
+            await self.caught_up()
+
 
 @contextmanager
 def seen_late(pid: int) -> Iterator[None]:

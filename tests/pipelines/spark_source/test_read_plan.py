@@ -24,25 +24,17 @@ HOUR_US = 3_600_000_000
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLog]:
-    """Three transactions, an hour apart, of one pipeline, and as many of another."""
+    """Three transactions, an hour apart, of one pipeline, and as many of another. Each ends with
+    its marker."""
     with served_log(tmp_path_factory.mktemp("log")) as served:
         for pipeline, rows in (("shop", 2), ("farm", 5)):
-            served.write(
-                *(
-                    [
-                        replace(
-                            changes_of(
-                                SCHEMA,
-                                *[("c", {"id": rows * number + key}) for key in range(rows)],
-                                committed_us=NOON_US + number * HOUR_US,
-                            ),
-                            commits=str(number),
-                        )
-                    ]
-                    for number in range(3)
-                ),
-                pipeline=pipeline,
-            )
+            for number in range(3):  # one by one, so that each is a transaction of the log too
+                changes = changes_of(
+                    SCHEMA,
+                    *[("c", {"id": rows * number + key}) for key in range(rows)],
+                    committed_us=NOON_US + number * HOUR_US,
+                )
+                served.write([replace(changes, commits=str(number))], pipeline=pipeline)
         yield served
 
 
@@ -59,9 +51,9 @@ def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> 
     second = stretches(served, start="stream=1", asOf="stream=2")
     rest = stretches(served, start="stream=2")
 
-    assert first == stretches(served, asOf="stream=1") == {"shop.public.orders": (0, 2)}
-    assert second == {"shop.public.orders": (2, 4)}
-    assert rest == {"shop.public.orders": (4, whole["shop.public.orders"][1])}
+    assert first == stretches(served, asOf="stream=1") == {"shop.public.orders": (0, 3)}
+    assert second == {"shop.public.orders": (3, 6)}
+    assert rest == {"shop.public.orders": (6, whole["shop.public.orders"][1])}
     assert stretches(served, start="stream=0") == whole
     with pytest.raises(ConfigError, match="has not reached this source position"):
         stretches(served, start="stream=99")
@@ -78,7 +70,7 @@ def test_topics_of_several_pipelines_end_at_one_moment(served: ServedLog) -> Non
 
     found = stretches(served, topic=both, columns="raw", asOf="2023-11-14T22:30")
 
-    assert found == {"shop.public.orders": (0, 2), "farm.public.orders": (0, 5)}
+    assert found == {"shop.public.orders": (0, 3), "farm.public.orders": (0, 6)}
     with pytest.raises(ConfigError, match="of one topic"):
         stretches(served, topic=both, columns="raw", asOf="0:1")
 

@@ -204,6 +204,8 @@ class SourceSnapshot:
     has_left: Callable[[TableId], bool] = lambda _: False
     """Whether the source has no such table any more, or does not capture it any more: its rows in
     the log stay unchanged."""
+    tables: Mapping[TableId, str] = field(default_factory=dict)
+    """All tables that the settings name, each with the reason why it is not captured, or empty."""
     has_changes_since: Callable[[Positions], Awaitable[bool | None]] | None = None
     """Whether any row was changed between those positions and these: a position may move without
     that. None while another process follows the source, because its position then arrives

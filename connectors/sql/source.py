@@ -126,7 +126,13 @@ class SqlSource:
 
             try:
                 tables |= {table.id: table for table in await _on(thread, database.tables)}
-                yield SourceSnapshot({}, rows, sees_deletes=self._settings.deletes == "compare")
+                refused = {table: str(error) for table, error in database.refused.items()}
+                yield SourceSnapshot(
+                    {},
+                    rows,
+                    sees_deletes=self._settings.deletes == "compare",
+                    tables=dict.fromkeys(tables, "") | refused,
+                )
             finally:
                 await _on(thread, database.close)
 

@@ -428,7 +428,16 @@ class Broker:
 
     async def close(self) -> None:
         """Syncs and closes everything, and marks the stop as clean if nothing is left to do."""
-        is_settled = True
+        is_settled = False
+        try:
+            is_settled = await self._settle()
+        finally:  # whatever was written is synced
+            await self.committer.close()
+            self.store.close(clean=is_settled)
+            self.replicas.clear()
+
+    async def _settle(self) -> bool:
+        """Ends all work; returns whether nothing of it is left to the next start."""
         await self.leave()
         self._end_membership()
         self.quorum.abandon()
@@ -440,7 +449,5 @@ class Broker:
                 await self.coordination.close()
             except HeadwaterError as error:
                 logger.error("transactions are left to the next start: %s", error)
-                is_settled = False
-        await self.committer.close()
-        self.store.close(clean=is_settled)
-        self.replicas.clear()
+                return False
+        return True

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from headwater.core_log.foundation.errors import ConfigError, DecodeError
 
 FILE_NAME = "endpoint.json"
+VIA_HEADER = "headwater-via"
+"""Names who asks the process, for its audit."""
 MODE = 0o600  # the token in it is a secret of the user who runs the broker
 
 

@@ -1,6 +1,7 @@
 """`headwater topics`: lists, creates, describes, changes and deletes topics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.client.topic_admin import TopicDescription
     from headwater.core_log.foundation.settings import TopicSettings
+    from headwater.pipelines.journal.audit import ActionOutcome
 
 TOPIC = click.argument("topic")
 
@@ -91,13 +93,21 @@ def create(
     config = parse_settings(settings)
 
     async def work() -> None:
-        async with address.open() as log:
-            wanted = topic_settings(topic, partitions, config, replication_factor or -1)
+        wanted = topic_settings(topic, partitions, config, replication_factor or -1)
+        async with address.open() as log, record_action(log, "create", topic, config):
             await log.topics.create(wanted)
 
     run_until_signal(work())
     created = {"topic": topic, "partitions": partitions, "config": config}
     output.result(created, [f"created {topic} with {format_count(partitions, 'partition')}"])
+
+
+def record_action(
+    log: "KafkaLog", action: str, topic: str, options: Mapping[str, str] | None = None
+) -> "AbstractAsyncContextManager[ActionOutcome]":
+    from headwater.pipelines.journal.audit import audit
+
+    return audit(log, f"topics {action}", topic, options)
 
 
 def topic_settings(
@@ -183,7 +193,8 @@ def delete(output: Output, topics: tuple[str, ...], yes: bool, address: LogAddre
             for topic in topics:
                 await log.topics.describe(topic)  # all or none, if a name is wrong
             for topic in topics:
-                await log.topics.delete(topic)
+                async with record_action(log, "delete", topic):
+                    await log.topics.delete(topic)
 
     run_until_signal(work())
     output.result({"deleted": list(topics)}, [f"deleted {topic}" for topic in topics])
@@ -220,7 +231,9 @@ async def change(
 ) -> list[dict[str, object]]:
     async with address.open() as log:
         if set_to or unset:
-            await log.topics.alter(topic, set_to=set_to, unset=unset)
+            changes = {**set_to, **dict.fromkeys(unset, "default")}
+            async with record_action(log, "config", topic, changes):
+                await log.topics.alter(topic, set_to=set_to, unset=unset)
         return await configuration(log, topic)
 
 

@@ -62,7 +62,13 @@ def verify(
     facts = {"pipeline": split_target(target)[0], "tables": [facts_of(each) for each in verdicts]}
     lines = list(_lines(verdicts))
     if not verdicts:
-        output.note("the pipeline has nothing to compare yet")
+        raise DifferencesFound(
+            "nothing could be compared: the log has no rows of this pipeline that a source or a"
+            " target could be compared with",
+            data=facts,
+            lines=[],
+            hint="headwater status says what runs",
+        )
     if any(each.compared.differing for each in verdicts):
         differing = sum(each.compared.differing for each in verdicts)
         raise DifferencesFound(
@@ -127,7 +133,7 @@ async def _verify(
         )
         options = {"against": against, "sink": sink, "repair": repair}
         async with audit(log, "verify", target, options) as outcome:
-            verdicts = await verifier.verify(subjects, sides, repairs=repair)
+            verdicts = await verifier.verify(subjects, sides, repairs=repair, is_whole=not given)
             await remember(log, pipeline, verdicts, clock=SystemClock())
             differing = sum(each.compared.differing for each in verdicts)
             outcome.problem = f"{format_count(differing, 'key')} differ" if differing else ""
@@ -148,6 +154,7 @@ def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
         "problems": {kind.name.lower(): count for kind, count in compared.counts.items() if count},
         "keys": [to_json_value(each) for each in verdict.named],
         "at": verdict.cut_point.meant,
+        "behind": verdict.behind,
         "offsets": {
             f"{topic}-{number}": end for (topic, number), end in verdict.cut_point.ends.items()
         },
@@ -172,7 +179,7 @@ def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
 def _lines(verdicts: "Sequence[TableVerdict]") -> Iterator[str]:
     if not verdicts:
         return
-    head = ("TABLE", "COMPARED", "AT", "ROWS", "IN THE LOG", "DIFFERING")
+    head = ("TABLE", "COMPARED", "AT", "ROWS", "IN THE LOG", "BEHIND", "DIFFERING")
     rows = [
         (
             printable(str(each.subject.target)),
@@ -180,6 +187,7 @@ def _lines(verdicts: "Sequence[TableVerdict]") -> Iterator[str]:
             "-" if each.problem else printable(each.cut_point.meant),
             None if each.problem else each.compared.rows,
             None if each.problem else each.compared.log_rows,
+            None if each.problem or not each.behind else each.behind,
             _find(each),
         )
         for each in verdicts

@@ -12,7 +12,6 @@ from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import API, ConsoleRoute
 from headwater.pipelines.console.live_status import LISTENERS_MAX
-from headwater.pipelines.journal.audit import audit
 from headwater.pipelines.watching.http_routes import CONTROLS, TooLarge
 
 
@@ -77,9 +76,7 @@ async def send_signal(
         raise LogUnavailable("no pipeline is running on this log", hint="headwater run")
     wanted = ["pipelines", pipeline, verb, *([] if table is None else [table])]
     path = "".join(f"/{quote(part, safe='')}" for part in wanted)
-    target = pipeline if table is None else f"{pipeline}/{table}"
-    async with console.open_log() as log, audit(log, verb, target, via="console"):
-        return SignalSent(**await asyncio.to_thread(owner.ask, "POST", path))
+    return SignalSent(**await asyncio.to_thread(owner.ask, "POST", path, via="console"))
 
 
 ROUTES = (

@@ -38,7 +38,7 @@ class AuditedAction:
     user: str
     host: str
     via: str
-    """`command`, or `console`."""
+    """`command`, `console`, or `http`: a request to the process that runs the pipelines."""
     command: str
     target: str
     options: dict[str, str]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from headwater.core_log.foundation.endpoint import VIA_HEADER
 from headwater.core_log.foundation.errors import (
     ConfigError,
     DecodeError,
@@ -35,10 +36,13 @@ class LockHolder:
     def status(self) -> Mapping[str, Any]:
         return self.ask("GET", "/status")
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> Mapping[str, Any]:
-        """What is answered; raises `LockHolderRefused` with the other side's own words."""
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, *, via: str = ""
+    ) -> Mapping[str, Any]:
+        """What is answered; raises `LockHolderRefused` with the other side's own words. `via`: who
+        asks, for the audit."""
         with closing(self._connection()) as connection:
-            response = self._send(connection, method, path, body)
+            response = self._send(connection, method, path, body, via=via)
             content = _read(response)
             if response.status >= 400:
                 raise _refusal(response.status, content)
@@ -65,9 +69,12 @@ class LockHolder:
         method: str,
         path: str,
         body: bytes | None,
+        *,
+        via: str = "",
     ) -> http.client.HTTPResponse:
         try:
             headers = {"Authorization": f"Bearer {self.token}"}
+            headers |= {VIA_HEADER: via} if via else {}
             connection.request(method, path, body, headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:

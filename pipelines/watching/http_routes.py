@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
+from headwater.core_log.foundation.endpoint import VIA_HEADER
 from headwater.core_log.foundation.errors import (
     ConfigError,
     Cure,
@@ -22,6 +23,7 @@ from headwater.core_log.foundation.errors import (
     LogRejected,
 )
 from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.journal.audit import audit
 from headwater.pipelines.journal.control import RESTART, Signal, pause_signal, write_control
 from headwater.pipelines.journal.generations import source_parts
 from headwater.pipelines.journal.positions import load_positions
@@ -245,7 +247,10 @@ class _Routes:
             if verb == "restart"
             else pause_signal(table=table or "", is_paused=verb == "pause", id=id)
         )
-        await write_control(self._to.log, pipeline, [signal], now_ms=self._to.clock.now_ms())
+        target = pipeline if table is None else f"{pipeline}/{table}"
+        via = request.headers.get(VIA_HEADER, "http")
+        async with audit(self._to.log, verb, target, via=via):
+            await write_control(self._to.log, pipeline, [signal], now_ms=self._to.clock.now_ms())
         answer = {"pipeline": pipeline, "table": table, "signal": verb, "id": id}
         return json_response(answer, status=202)
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer
 
-from headwater.pipelines.journal.internal_topics import POSITIONS
+from headwater.pipelines.journal.internal_topics import AUDIT, POSITIONS
 from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.run_process import PATIENCE_S, address_of, end, running, start_broker
@@ -72,6 +72,23 @@ def test_topics_that_pipelines_keep_for_themselves_are_listed_when_asked_for(
     assert {each["topic"]: each["internal"] for each in listed}[POSITIONS] is True
     assert described.envelope["data"]["internal"] is True
     assert deleted.code == exit_codes.OK
+
+
+def test_changes_of_a_topic_are_recorded(headwater: Headwater, data: Path, topic: str) -> None:
+    headwater("topics", "config", topic, "retention.ms=1000", "--data", data)
+    headwater("topics", "delete", topic, "--yes", "--data", data)
+
+    recorded = [json.loads(each.partition("=")[2]) for each in records(headwater, data, AUDIT)]
+    done = [
+        (each["command"], each["options"])
+        for each in recorded
+        if each["target"] == topic and each["outcome"] == "done"
+    ]
+    assert done == [
+        ("topics create", {}),
+        ("topics config", {"retention.ms": "1000"}),
+        ("topics delete", {}),
+    ]
 
 
 def test_a_topic_has_as_many_replicas_as_were_asked_for_and_brokers_live(

@@ -75,6 +75,7 @@ async def standing_still(
             {STREAM: position.text} if position.text else {},
             rows,
             has_left=lambda table: table not in tables,
+            tables={table: each.problem for table, each in tables.items()},
             has_changes_since=has_changes_since,
         )
     finally:

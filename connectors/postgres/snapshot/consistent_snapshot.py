@@ -61,7 +61,8 @@ async def standing_still(
         connection = await stack.enter_async_context(open_connection(settings))
         await take_on(connection, exported)
         tables, refused, _ = await look(connection, settings, context.pipeline)
-        known = {each.table for each in tables} | {each.table for each in refused}
+        known = {each.table: "" for each in tables}
+        known |= {each.table: each.problem for each in refused}
         with in_our_words("the snapshot cannot be read"):
             [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
         sizes = await sizes_of(connection, [table.oid for table in tables])
@@ -88,6 +89,7 @@ async def standing_still(
             {STREAM: lsn_text(lsn)},
             still.rows,
             has_left=lambda table: table not in known,
+            tables=known,
             has_changes_since=has_changes_since,
             rejected=lambda table: still.rejected.get(table, ()),
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headwater.core_log.foundation.errors import ConfigError, PositionLost
 from headwater.core_log.model.changes import Positions
-from headwater.core_log.model.log import Bounds, Log, TopicPartition
+from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from headwater.pipelines.journal.generations import carried_marks
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import mixed_in
@@ -14,6 +14,8 @@ from headwater.pipelines.time_travel.history.as_of import AsOf, OffsetsAsOf, par
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
 Ends = Mapping[TopicPartition, int]
+ONE_BATCH = FetchLimit(bytes_max=1)
+"""A fetch returns at least one batch, even above the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,21 @@ async def newest_cut_point(log: Log, partitions: Collection[TopicPartition]) -> 
     """Returns the present end of all decided records."""
     bounds = await log.bounds(partitions)
     return CutPoint({part: bounds[part].stable for part in partitions}, "now")
+
+
+async def count_later(log: Log, ends: Ends) -> int:
+    """Returns how many offsets follow, from the first committed record of each partition on."""
+    count = 0
+    for partition, bound in (await log.bounds(ends)).items():
+        at = max(bound.start, ends[partition])
+        while at < bound.stable:
+            wanted = {partition: at}
+            answer = await log.fetch(wanted, limit=ONE_BATCH, isolation=Isolation.COMMITTED)
+            if any(len(each.data) for each in answer):
+                count += bound.stable - at
+                break
+            at = max((each.next_offset for each in answer), default=bound.stable)
+    return count
 
 
 async def find_cut_point(

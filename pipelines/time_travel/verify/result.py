@@ -118,6 +118,8 @@ class TableVerdict:
     """Whether the table is being read again at its source."""
     unrepaired: str = ""
     """Why the differences could not be repaired."""
+    behind: int = 0
+    """Offsets of the log that this target has not reached yet; they are not compared."""
     took_ms: int = 0
     repaired: int = 0
     """Rows that were rewritten before this comparison."""

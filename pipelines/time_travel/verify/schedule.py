@@ -49,7 +49,7 @@ async def run_verifying(task: TaskRun) -> None:
 async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:
     subjects = await subjects_of(loaded, log)
     verifier = Verifier(loaded, log, clock=clock, is_running=True, note=logger.debug)
-    verdicts = await verifier.verify(subjects, ComparedSides())
+    verdicts = await verifier.verify(subjects, ComparedSides(), is_whole=True)
     for verdict in verdicts:
         if verdict.compared.differing:
             logger.error(
@@ -76,8 +76,8 @@ async def remember(
     """Stores the result by source table, without keys and values."""
     by_table: dict[str, list[TableVerdict]] = {}
     for verdict in verdicts:
-        for stored in verdict.subject.sources:
-            by_table.setdefault(str(stored.schema.table), []).append(verdict)
+        for table in verdict.subject.source_tables:
+            by_table.setdefault(str(table), []).append(verdict)
     signals = [
         Signal(VERIFIED, table, secrets.token_hex(8), _options(found))
         for table, found in by_table.items()

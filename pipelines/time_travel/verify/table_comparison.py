@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import LogUnavailable, PositionLost
+from headwater.core_log.foundation.errors import LogUnavailable, PositionLost, SinkRejected
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.generations import Generations, load_generations, source_parts
@@ -27,6 +27,7 @@ from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     Ends,
     check_exact,
+    count_later,
     newest_cut_point,
 )
 from headwater.pipelines.time_travel.rebuild.lock import being_read_again
@@ -197,6 +198,11 @@ class TableComparison:
         cut_point = CutPoint(ends, f"offset {named}")
         if any(ends.values()):
             await check_exact(self.log, self.loaded.name, cut_point, is_recent=True)
+        elif await count_later(self.log, ends):
+            raise SinkRejected(
+                "the target has applied nothing of this table yet",
+                hint="headwater status says what its sink does",
+            )
         return cut_point
 
     async def _keyless_verdict(self, name: str, cut_point: CutPoint) -> TableVerdict:
@@ -243,7 +249,9 @@ class TableComparison:
         began_ms: int,
         **more: Any,
     ) -> TableVerdict:
-        incomparable = IncomparableRows()
+        incomparable, behind = IncomparableRows(), 0
+        if name != SOURCE:
+            behind = await count_later(self.log, cut_point.ends)
         if self.of_source is not None and name == SOURCE:
             incomparable = self.of_source.incomparable[self.subject.target]
         return TableVerdict(
@@ -256,6 +264,7 @@ class TableComparison:
             left_out=tuple(set(self.subject.schema.names) - set(shape.columns)),
             took_ms=self.clock.monotonic_ms() - began_ms,
             incomparable=incomparable,
+            behind=behind,
             **more,
         )
 

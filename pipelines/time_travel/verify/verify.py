@@ -1,12 +1,19 @@
 """One run of `verify`: compares the selected sides and tables, and repairs them if asked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from typing import Any
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import LogUnavailable, RecordsRejected
+from headwater.core_log.foundation.errors import (
+    HeadwaterError,
+    LogUnavailable,
+    RecordsRejected,
+    SourceRejected,
+)
 from headwater.core_log.model.log import Log
+from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
 from headwater.pipelines.journal.generations import source_parts
 from headwater.pipelines.journal.positions import load_positions
@@ -47,11 +54,17 @@ class Verifier:
         self.after_log = RowTransforms(spec.transform, spec.route, directory=loaded.directory)
 
     async def verify(
-        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, repairs: bool = False
+        self,
+        subjects: Sequence[ComparedTable],
+        sides: ComparedSides,
+        *,
+        repairs: bool = False,
+        is_whole: bool = False,
     ) -> list[TableVerdict]:
         """With `repairs` differing rows are rewritten and compared again. A table that cannot be
-        repaired does not stop the others."""
-        first = await self._verify(subjects, sides, repairs_log=repairs)
+        repaired does not stop the others. `is_whole`: these are all tables of the log, so tables
+        of the source that it lacks have verdicts, too."""
+        first = await self._verify(subjects, sides, repairs_log=repairs, is_whole=is_whole)
         differing = [each for each in first if each.compared.differing]
         if not repairs or not differing:
             return first
@@ -108,7 +121,12 @@ class Verifier:
             await sink.close()
 
     async def _verify(
-        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, repairs_log: bool
+        self,
+        subjects: Sequence[ComparedTable],
+        sides: ComparedSides,
+        *,
+        repairs_log: bool,
+        is_whole: bool = False,
     ) -> list[TableVerdict]:
         verdicts: list[TableVerdict] = []
         async with AsyncExitStack() as stack:
@@ -128,7 +146,12 @@ class Verifier:
             of_source = await self._open_source(stack) if sides.source else None
             for subject in subjects:
                 side = self._source_of(subject, of_source)
+                if side is not None and (refusal := _refusal(side, subject)) is not None:
+                    verdicts.append(failed_verdict(subject, SOURCE, refusal))
+                    side = None
                 verdicts += await self._verdicts(subject, side, sinks, repairs_log=repairs_log)
+            if of_source is not None and is_whole:
+                verdicts += await _lacking(of_source, subjects)
         return verdicts
 
     async def _verdicts(
@@ -189,6 +212,36 @@ class Verifier:
             self._is_running,
             last_replacements(positions),
         )
+
+
+def _refusal(of_source: SourceSide, subject: ComparedTable) -> HeadwaterError | None:
+    """Returns why the source does not capture the table now, although the file names it."""
+    reasons = (of_source.snapshot.tables.get(each.schema.table, "") for each in subject.sources)
+    reason = next(filter(None, reasons), "")
+    return SourceRejected(f"the table is left out: {reason}") if reason else None
+
+
+async def _lacking(of_source: SourceSide, subjects: Sequence[ComparedTable]) -> list[TableVerdict]:
+    """Returns verdicts of tables of the source that the log does not have, but for empty ones."""
+    known = {stored.schema.table for subject in subjects for stored in subject.sources}
+    found: list[TableVerdict] = []
+    for table, reason in of_source.snapshot.tables.items():
+        if table in known or not (reason or await _has_rows(of_source, table)):
+            continue
+        why = f"the table is left out: {reason}" if reason else "the log does not have its rows yet"
+        problem = SourceRejected(why, hint="headwater status says what its source does")
+        missing = ComparedTable(table, TableSchema(table, (), ()), ())
+        found.append(failed_verdict(missing, SOURCE, problem))
+    return found
+
+
+async def _has_rows(of_source: SourceSide, table: TableId) -> bool:
+    batches: Any = of_source.snapshot.rows(table)
+    async with aclosing(batches):
+        async for batch in batches:
+            if len(batch):
+                return True
+    return False
 
 
 def _keeps_every_change(part: LoadedPart, subject: ComparedTable) -> bool:

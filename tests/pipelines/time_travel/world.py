@@ -45,7 +45,9 @@ class World:
         subjects: Sequence[ComparedTable] = await subjects_of(self.loaded, self.log)
         if tables:
             subjects = [await self.subject(table) for table in tables]
-        found = await verifier.verify(subjects, sides or ComparedSides(), repairs=repairs)
+        found = await verifier.verify(
+            subjects, sides or ComparedSides(), repairs=repairs, is_whole=not tables
+        )
         return {(str(each.subject.target), each.side): each for each in found}
 
 

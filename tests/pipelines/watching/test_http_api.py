@@ -22,6 +22,7 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.journal.audit import read_actions
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.internal_topics import POSITIONS, internal_topics
 from headwater.pipelines.journal.positions import encode_positions, positions_home
@@ -260,6 +261,12 @@ async def test_a_pause_is_written_into_the_log(served: Served) -> None:
 
     await served.ask("POST", "/pipelines/shop/resume")
     assert not (await read_desired(served.log, "shop")).is_paused
+    done = [(each.command, each.target, each.via) for each in await read_actions(served.log)]
+    assert done == [
+        ("resume", "shop", "http"),
+        ("pause", f"shop/{ORDERS}", "http"),
+        ("pause", "shop", "http"),
+    ]
 
 
 async def test_a_restart_is_a_wish_for_a_fresh_start(served: Served) -> None:

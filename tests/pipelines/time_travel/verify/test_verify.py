@@ -104,6 +104,54 @@ def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
     assert (mended.is_equal, mended.repaired) == (True, 3)
 
 
+def test_a_target_that_has_applied_nothing_is_not_equal(tmp_path: Path) -> None:
+    async def story(world: World) -> Any:
+        await world.run("source")
+        return await world.verified("purchases", sides=ComparedSides(source=False))
+
+    found = tell(tmp_path, shop(), story)["crm.purchases", "sql"]
+
+    assert "applied nothing" in found.problem
+    assert found.is_failed and not found.is_equal
+
+
+def test_a_target_that_is_behind_says_so(tmp_path: Path) -> None:
+    """Rows that it does not have yet are not compared."""
+
+    async def story(world: World) -> Any:
+        execute(tmp_path / "source.db", "CREATE TABLE t (id INTEGER PRIMARY KEY)",
+                "INSERT INTO t VALUES (1)")  # fmt: skip
+        await world.run()
+        caught_up = await world.verified()
+        execute(tmp_path / "source.db", "INSERT INTO t VALUES (2)")
+        await world.run("source")
+        return caught_up["t", "sql"].behind, (await world.verified())["t", "sql"].behind
+
+    caught_up, behind = tell(tmp_path, POLLED, story)
+
+    assert caught_up == 0
+    assert behind > 0
+
+
+def test_a_table_of_the_source_that_the_log_lacks_is_named(tmp_path: Path) -> None:
+    """An empty one is as it is in the log: not there."""
+
+    async def story(world: World) -> Any:
+        execute(tmp_path / "source.db", "CREATE TABLE t (id INTEGER PRIMARY KEY)",
+                "INSERT INTO t VALUES (1)")  # fmt: skip
+        await world.run()
+        execute(tmp_path / "source.db", "CREATE TABLE empty (id INTEGER PRIMARY KEY)",
+                "CREATE TABLE later (id INTEGER PRIMARY KEY)",
+                "INSERT INTO later VALUES (1)")  # fmt: skip
+        return await world.verified()
+
+    found = tell(tmp_path, POLLED, story)
+
+    assert "does not have its rows" in found["later", "source"].problem
+    assert found["t", "source"].is_equal
+    assert ("empty", "source") not in found
+
+
 @pytest.mark.slow
 def test_mending_keeps_the_sink_where_it_stands(tmp_path: Path) -> None:
     async def story(world: World) -> Any:

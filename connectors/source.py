@@ -206,6 +206,8 @@ class SourceSnapshot:
     the log stay unchanged."""
     tables: Mapping[TableId, str] = field(default_factory=dict)
     """All tables that the settings name, each with the reason why it is not captured, or empty."""
+    columns: Callable[[TableId], Collection[str] | None] = lambda _: None
+    """Names of the columns that `rows` has; None if they are those of the log."""
     has_changes_since: Callable[[Positions], Awaitable[bool | None]] | None = None
     """Whether any row was changed between those positions and these: a position may move without
     that. None while another process follows the source, because its position then arrives

@@ -132,6 +132,7 @@ class SqlSource:
                     rows,
                     sees_deletes=self._settings.deletes == "compare",
                     tables=dict.fromkeys(tables, "") | refused,
+                    columns=lambda table: tables[table].schema.names if table in tables else None,
                 )
             finally:
                 await _on(thread, database.close)

@@ -1,6 +1,6 @@
 """Builds the parts of `ingest` and `deliver` from a loaded pipeline."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 
 from headwater.connectors.source import (
@@ -273,11 +273,12 @@ def delivery_of(
     topics: Collection[str] | None = None,
     beginnings: Mapping[TopicPartition, int] | None = None,
     rebuilds: RebuildsNeeded | None = None,
+    before_dead_letters: Callable[[], Awaitable[None]] | None = None,
 ) -> Delivery:
     """Returns a sink's delivery of all topics, or of some.
 
     `beginnings`: where a new table begins, if not at offset 0. `rebuilds` receives tables that need
-    a rebuild.
+    a rebuild. `before_dead_letters` raises if rejected records are not to blame.
     """
     loaded, log, clock, report = task.loaded, task.log, task.clock, task.report
     limits = loaded.spec.limits
@@ -288,6 +289,7 @@ def delivery_of(
         stop_after=loaded.spec.errors.dead_letter.stop_after,
         clock=clock,
         report=report,
+        check=before_dead_letters,
     )
     after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     reader = SliceReader(

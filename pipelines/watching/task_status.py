@@ -141,6 +141,8 @@ class TaskStatus:
                 if report.state in (TaskState.REREADING, TaskState.REBUILDING):
                     table.reading = None  # what was read before says nothing of this one
             is_own = report.state is not TaskState.RUNNING
+            if table.state is TaskState.REBUILDING and not is_own:
+                table.behind_since_ms = None  # the new table has all that waited
             table.state = report.state if is_own else None
             table.reason = report.reason
             return

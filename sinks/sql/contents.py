@@ -199,9 +199,14 @@ def _column_of(
             raise
         kept = [
             value if time is None or _fits(convert, value) else None
-            for value, time in zip(values, deleted, strict=True)
+            for value, time in zip(_plain(values), _plain(deleted), strict=True)
         ]
         return convert(kept)
+
+
+def _plain(values: Any) -> Sequence[Any]:
+    found: Sequence[Any] = values.to_pylist() if isinstance(values, pa.Array) else values
+    return found
 
 
 def _fits(convert: Callable[[Any], pa.Array], value: Any) -> bool:

@@ -163,7 +163,12 @@ def _to_types(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return nested_json.read(values, kind, _to_types)
     if pa.types.is_duration(kind):
         return values.cast(pa.int64()).cast(kind)
-    return values.cast(kind)
+    return (_without_zeros(values) if pa.types.is_integer(kind) else values).cast(kind)
+
+
+def _without_zeros(values: pa.Array) -> pa.Array:
+    """The table's column may be one of decimals, as the source's was before."""
+    return pc.replace_substring_regex(values, r"\.0+$", "")
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -1,8 +1,10 @@
 """Forms of tables of MySQL and MariaDB change at random, and anybody is killed meanwhile: each
 target ends equal to the source, in every mode."""
 
+import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ from tests.crash.ddl_targets import Target
 from tests.crash.ddl_world import World, lived, targets_of
 from tests.crash.mysql_ddl import MysqlDdl
 from tests.databases import database_in
+
+logger = logging.getLogger(__name__)
 
 IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 SECONDS = int(os.environ.get("HEADWATER_DDL_SECONDS", 300))
@@ -55,7 +59,8 @@ def test_forms_of_mysql_change_at_random_and_targets_end_equal(
 def test_random_ddl_of_mysql_ends_equal_in_every_mode_for_as_long_as_there_is_time(
     server: MysqlServer, mariadb: str, tmp_path: Path
 ) -> None:
-    seed, until = SEED, time.monotonic() + SECONDS
+    seed, begun = SEED, time.monotonic()
+    total, until = Counter[str](), begun + SECONDS
     with embedded_postgres() as targets_server:
         while seed == SEED or time.monotonic() < until:
             directory = tmp_path / str(seed)
@@ -68,4 +73,6 @@ def test_random_ddl_of_mysql_ends_equal_in_every_mode_for_as_long_as_there_is_ti
                 targets = targets_of(Random(seed), directory, postgres, maria, namespace=database)
                 world = World(MysqlDdl(server), database, directory, targets, seed)
                 lived(world, disasters=4)
-            seed += 1
+            seed, total = seed + 1, total + world.counted()
+            minutes = (time.monotonic() - begun) / 60
+            logger.info("%.1f minutes without a difference: %s", minutes, dict(total))

@@ -77,6 +77,7 @@ async def standing_still(
             has_left=lambda table: table not in tables,
             tables={table: each.problem for table, each in tables.items()},
             has_changes_since=has_changes_since,
+            columns=lambda table: tables[table].schema.names if table in tables else None,
         )
     finally:
         stopped.set()

@@ -1,7 +1,7 @@
 """All tables at one position of the write-ahead log, beside a running pipeline."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import psycopg
@@ -92,6 +92,7 @@ async def standing_still(
             tables=known,
             has_changes_since=has_changes_since,
             rejected=lambda table: still.rejected.get(table, ()),
+            columns=still.columns,
         )
 
 
@@ -113,6 +114,10 @@ class _Still:
         self._sizes = sizes
         self.rejected: dict[TableId, list[TableChanges]] = {}
         self._turn = asyncio.Lock()
+
+    def columns(self, table: TableId) -> Sequence[str] | None:
+        captured = self._tables.get(table)
+        return None if captured is None else captured.schema.names
 
     async def rows(self, table: TableId) -> AsyncGenerator[TableChanges, None]:
         captured = self._tables.get(table)

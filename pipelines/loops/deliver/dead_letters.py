@@ -1,7 +1,7 @@
 """Moves records that can never be applied into the dead-letter topic."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import RecordsRejected
@@ -37,7 +37,10 @@ class RejectedRecords:
         stop_after: StopAfter,
         clock: Clock,
         report: Reporter,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`check` raises if the records are not to blame."""
+        self._check = check
         self._log, self._pipeline, self._task = log, pipeline, task
         self._stop_after, self._clock, self._report = stop_after, clock, report
         self._skipped: dict[TopicPartition, set[int]] = {}
@@ -49,6 +52,8 @@ class RejectedRecords:
     async def take(self, error: RecordsRejected, *, table: str) -> bool:
         """Returns false if too many of too few records failed: then the table is wrong, not the
         records."""
+        if self._check is not None:
+            await self._check()
         partition = TopicPartition(error.topic, error.partition)
         if self._is_exhausted(partition, sorted(error.reasons)):
             return False

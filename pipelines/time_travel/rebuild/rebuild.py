@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ from headwater.pipelines.time_travel.verify.verify import Verifier
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.functions import ship_modules
 from headwater.pipelines.transforms.rows import RuleTables
-from headwater.sinks.evolution import holds
+from headwater.sinks.evolution import holds, toward
 from headwater.sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
 
 POLL_S, QUIET_POLLS = 0.5, 4
@@ -287,11 +288,33 @@ async def _fill(
     loaded, beginnings = rebuilding.loaded, await beginnings_in(rebuilding, log)
     desired = DesiredTaskState(loaded.name)
     task = TaskRun(loaded, rebuilding.part.name, log, lambda: desired, clock, report=count)
+    check = partial(check_form, rebuilding, log)
     delivery = delivery_of(
-        task, rebuilding.part, shadow, topics=rebuilding.topics, beginnings=beginnings
+        task,
+        rebuilding.part,
+        shadow,
+        topics=rebuilding.topics,
+        beginnings=beginnings,
+        before_dead_letters=check,
     )
     await deliver(delivery, until_end=True)
+    await check()
     await begin_empty(shadow, rebuilding.subject.schema, log, beginnings)
+
+
+async def check_form(rebuilding: TableRebuild, log: Log) -> None:
+    """Raises if the table has a form whose values the copy does not hold: the copy was begun for
+    the form of that time, and rejects them."""
+    begun = rebuilding.subject.schema
+    found = await find_rebuilding(
+        rebuilding.loaded, log, table=str(rebuilding.target), sink=rebuilding.part.name
+    )
+    if toward(found.subject.schema, begun) != found.subject.schema:
+        raise LogUnavailable(
+            "the table got another form while its copy was filled",
+            hint="run it again: the copy is made anew",
+            table=str(rebuilding.target),
+        )
 
 
 async def beginnings_in(rebuilding: TableRebuild, log: Log) -> Mapping[TopicPartition, int]:

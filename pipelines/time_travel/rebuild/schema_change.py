@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.core_log.foundation.clock import Clock
@@ -61,10 +62,21 @@ async def cross_over(
                 failure = await _rebuild_table(rebuilding, log, progress, clock=clock)
             except HeadwaterError as error:
                 failure = f"the table could not be rebuilt for its new schema: {error}"
-            if not failure or begun == await beginnings_in(rebuilding, log):
+            if not failure or not await _has_moved_on(rebuilding, begun, log):
                 return failure
     except HeadwaterError as error:
         return f"the table could not be rebuilt for its new schema: {error}"
+
+
+async def _has_moved_on(
+    rebuilding: TableRebuild, begun: Mapping[TopicPartition, int], log: Log
+) -> bool:
+    """Returns whether the table was read again, or got another form, since the copy was begun."""
+    if begun != await beginnings_in(rebuilding, log):
+        return True
+    table, sink = str(rebuilding.target), rebuilding.part.name
+    now = await find_rebuilding(rebuilding.loaded, log, table=table, sink=sink)
+    return now.subject.schema != rebuilding.subject.schema
 
 
 async def _rebuild_table(

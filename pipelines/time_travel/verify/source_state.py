@@ -33,6 +33,7 @@ from headwater.pipelines.time_travel.history.cut_points import (
 from headwater.pipelines.time_travel.history.position_order import parse_position
 from headwater.pipelines.time_travel.verify.result import IncomparableRows, deletes_of
 from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
+from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
 REACH_MS, REACH_POLL_S = 60_000, 0.25
@@ -52,7 +53,7 @@ class SourceSide:
     loaded: LoadedPipeline
     log: Log
     clock: Clock
-    after_log: AfterLog
+    after_log: RowTransforms
     source: SnapshotableSource
     snapshot: SourceSnapshot
     is_running: bool
@@ -101,6 +102,21 @@ class SourceSide:
         another process follows the source."""
         ask = self.snapshot.has_changes_since
         return True if ask is None else await ask(reached)
+
+    def columns(self, subject: ComparedTable) -> tuple[str, ...]:
+        """Returns the columns that are compared: a dropped one stays in older records of the log,
+        and nothing is written for it."""
+        gone = set[str]()
+        for stored in subject.sources:
+            there = self.snapshot.columns(stored.schema.table)
+            kept = tuple(
+                column
+                for column in stored.schema.columns
+                if there is None or column.name in there or column.name in stored.schema.key
+            )
+            remaining = self.after_log.schema(replace(stored.schema, columns=kept))
+            gone |= set(self.after_log.schema(stored.schema).names) - set(remaining.names)
+        return tuple(name for name in subject.schema.names if name not in gone)
 
     async def rows(self, subject: ComparedTable) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yields rows after all steps between source and target."""

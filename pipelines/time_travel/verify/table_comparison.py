@@ -127,7 +127,7 @@ class TableComparison:
         subject, of_source = self.subject, self.of_source
         async with AsyncExitStack() as stack:
             if of_source is not None and of_source.snapshot.positions and subject.schema.key:
-                shape = ComparedColumns(subject.schema, subject.schema.names)
+                shape = ComparedColumns(subject.schema, of_source.columns(subject))
                 check = precheck(of_source.rows(subject), shape)
                 self._precheck = await stack.enter_async_context(check)
             generations = await load_generations(self.log, self.loaded.name, subject.topics)
@@ -155,6 +155,8 @@ class TableComparison:
                     await self._fold_and_compare(ComparedColumns(subject.schema, columns), chosen)
 
     def _columns_of(self, side: str) -> tuple[str, ...]:
+        if side == SOURCE and self.of_source is not None:
+            return self.of_source.columns(self.subject)
         opened = self._opened.get(side)
         return self.subject.schema.names if opened is None else opened.columns
 

@@ -254,6 +254,21 @@ def test_lag_is_the_age_of_the_oldest_change_that_waits(watched: Watched) -> Non
     assert (waiting, half_way, caught_up) == (5_000, 5_000, 0)
 
 
+def test_a_table_that_was_made_anew_from_the_log_is_not_behind(watched: Watched) -> None:
+    watched.moved("source", committed_ms=START_MS)
+    watched.moved("sql", committed_ms=START_MS)
+    watched.clock.advance(60_000)
+    watched.moved("source", committed_ms=watched.clock.now_ms())
+    watched.table_is("sql", TaskState.REBUILDING, "rebuilt from the log")
+    watched.clock.advance(5_000)
+    before = watched.orders["lag_ms"]
+
+    watched.table_is("sql", TaskState.RUNNING)
+    watched.clock.advance(60_000)
+
+    assert (before, watched.orders["lag_ms"]) == (5_000, 0)
+
+
 def test_a_sink_that_has_not_begun_is_behind_all_the_same(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.clock.advance(5_000)

@@ -11,7 +11,7 @@ from tests.cluster.links import Links
 from tests.cluster.nodes import COUNT, Nodes
 from tests.cluster.stored_logs import differences
 from tests.cluster.view import ClusterView
-from tests.cluster.workload import COPIES, ORDERS, PROGRESS_S_MAX, Workload
+from tests.cluster.workload import PROGRESS_S_MAX, Workload
 from tests.simulation.checker import problems_of
 
 LOOK_S = 0.1
@@ -78,7 +78,7 @@ class Play:
             raise
         self._nodes.stop_all()
         data = {node: self._nodes.logs(node) for node in self._nodes.addresses}
-        return [*problems_of(self._workload.seen), *differences(data, [*ORDERS, *COPIES])]
+        return [*problems_of(self._workload.seen), *differences(data, self._workload.ends)]
 
     async def _all(self, steps: Iterable[Step]) -> None:
         for step in steps:

@@ -15,27 +15,27 @@ class StoredBatch(NamedTuple):
     content: bytes
 
 
-def stored_batches(data: Path, at: TopicPartition) -> list[StoredBatch]:
-    """Everything in the segments of one replica, in order."""
+def stored_batches(data: Path, at: TopicPartition, *, below: int) -> list[StoredBatch]:
+    """Everything below an offset in the segments of one replica, in order."""
     found = []
     for segment in sorted((data / f"{at.topic}-{at.partition}").glob("*.log")):
         for batch in iterate_batches(memoryview(segment.read_bytes())):
             content = bytes(batch)
             base_offset = int.from_bytes(content[:8], "big")
             epoch = int.from_bytes(content[12:16], "big")
-            found.append(StoredBatch(base_offset, epoch, content))
+            if base_offset < below:
+                found.append(StoredBatch(base_offset, epoch, content))
     return found
 
 
-def differences(
-    replicas: Mapping[int, Path], partitions: Iterable[TopicPartition]
-) -> Sequence[str]:
-    """Committed prefixes are equal to the byte, and epochs never go back. All replicas have been in
-    sync and nobody has written since, so that everything is committed."""
+def differences(replicas: Mapping[int, Path], ends: Mapping[TopicPartition, int]) -> Sequence[str]:
+    """Committed prefixes, which reach to `ends`, are equal to the byte, and epochs never go back.
+    All replicas have been in sync since. What came later, such as a marker that another coordinator
+    has written again, may be on some of them only."""
     problems = list[str]()
-    for at in partitions:
+    for at, end in ends.items():
         name = "{}-{}".format(*at)
-        stored = {node: stored_batches(data, at) for node, data in replicas.items()}
+        stored = {node: stored_batches(data, at, below=end) for node, data in replicas.items()}
         for node, batches in stored.items():
             problems += list(_disorder(f"{name} on node {node}", batches))
         first = max(batches[0].base_offset if batches else 0 for batches in stored.values())

@@ -2,7 +2,7 @@
 librdkafka."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
@@ -72,6 +72,8 @@ class Workload:
     def __init__(self, bootstrap: Sequence[str], random: Random) -> None:
         self._bootstrap, self._random = bootstrap, random
         self.seen = Observed(compacted={each.topic for each in NEWEST})
+        self.ends: Mapping[TopicPartition, int] = {}
+        """Of what was committed in the end."""
         self._works: list[asyncio.Future[None]] = []
         self.clients: list[Client | ForeignClient] = []
         self._readers: list[Client] = []
@@ -161,6 +163,8 @@ class Workload:
             await drain_relay(relay, self.seen)
             await read_everything(log, EVERYTHING, self.seen, within_s=PROGRESS_S_MAX)
             await self._finish_group(log)
+            bounds = await log.bounds([*ORDERS, *COPIES])
+            self.ends = {at: each.end for at, each in bounds.items()}
         except HeadwaterError as error:
             self.seen.stuck.append(str(error))
         self.abandon()

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,22 +10,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.pipelines.console.status_past import StatusPast
 
 if TYPE_CHECKING:
     from headwater.pipelines.running.owner_client import LockHolder
 
 logger = logging.getLogger(__name__)
 INTERVAL_S = 1.0
-SAMPLES_MAX = 600
-"""Seconds of the past of each rate and lag."""
-LINES_MAX = 2_000
-"""Tasks and tables with a past: together some 32 MB."""
 LISTENERS_MAX = 32
 
 FindOwner = Callable[[], "LockHolder | None"]
 """Finds the process that runs pipelines now; it blocks."""
-Sample = tuple[int, float, int | None]
-"""When, changes a second, and lag."""
 
 
 class LiveStatus:
@@ -35,7 +29,7 @@ class LiveStatus:
     def __init__(self, find_owner: FindOwner) -> None:
         self._find_owner = find_owner
         self._owner: LockHolder | None = None
-        self._past: dict[str, deque[Sample]] = {}
+        self.past = StatusPast()
         self._changed = asyncio.Event()
         self.listeners = 0
         self.now: Mapping[str, Any] = {"is_running": False, "pipelines": {}}
@@ -55,7 +49,7 @@ class LiveStatus:
                 status = await asyncio.to_thread(owner.status)
                 self._owner = owner
                 self.now = {**status, "is_running": True}
-                self._remember()
+                self.past.add(self.now)
                 return
         except HeadwaterError as error:
             logger.debug("the status is not known now: %s", error)
@@ -66,25 +60,11 @@ class LiveStatus:
         """Returns the process that runs pipelines, which takes signals."""
         return self._owner or await asyncio.to_thread(self._find_owner)
 
-    def _remember(self) -> None:
-        at_ms = int(self.now["at_ms"])
-        for pipeline, found in self.now["pipelines"].items():
-            for task, facts in found["tasks"].items():
-                self._add(f"{pipeline}/{task}", at_ms, facts)
-            for table, facts in found["tables"].items():
-                self._add(f"{pipeline}//{table}", at_ms, facts)
-
-    def _add(self, line: str, at_ms: int, facts: Mapping[str, Any]) -> None:
-        if line not in self._past and len(self._past) >= LINES_MAX:
-            return
-        samples = self._past.setdefault(line, deque(maxlen=SAMPLES_MAX))
-        samples.append((at_ms, facts["rows_per_s"], facts["lag_ms"]))
-
     async def events(self) -> AsyncIterator[bytes]:
         """Yields server-sent events: the past once, and the status each second."""
         self.listeners += 1
         try:
-            yield event_of("past", {line: list(samples) for line, samples in self._past.items()})
+            yield event_of("past", dict(self.past.newest()))
             while True:
                 yield event_of("status", {"seen_ms": time.time_ns() // 1_000_000, **self.now})
                 with suppress(TimeoutError):

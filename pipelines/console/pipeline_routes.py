@@ -8,10 +8,11 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
 from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import API, ConsoleRoute
 from headwater.pipelines.console.live_status import LISTENERS_MAX
+from headwater.pipelines.console.status_past import MINUTE, SECOND, PastLine
 from headwater.pipelines.watching.http_routes import CONTROLS, TooLarge
 
 
@@ -34,6 +35,23 @@ class SignalSent:
 
 async def session(console: ConsoleContext, request: Request) -> Session:
     return Session(console.sources.is_read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePast:
+    """Since the console was started."""
+
+    lines: dict[str, PastLine]
+    """By task; or only that of the table."""
+
+
+async def past(console: ConsoleContext, request: Request) -> PipelinePast:
+    asked = request.query_params
+    every = asked.get("every", SECOND)
+    if every not in (SECOND, MINUTE):
+        raise ConfigError("the parameter is neither second nor minute", parameter="every")
+    pipeline = request.path_params["pipeline"]
+    return PipelinePast(console.live.past.lines(pipeline, asked.get("table", ""), every))
 
 
 async def live(console: ConsoleContext, request: Request) -> Response:
@@ -85,9 +103,18 @@ ROUTES = (
         "GET",
         API + "/live",
         live,
-        "Server-sent events: `past` once (rates and lags of the last ten minutes), then `status` "
+        "Server-sent events: `past` once (rates and lags of the last two minutes), then `status` "
         "each second, with the fields of [status](status.md).",
         Response,
+    ),
+    ConsoleRoute(
+        "GET",
+        API + "/pipelines/{pipeline}/past",
+        past,
+        "Rates and lags of every task, or of a table, in each second of the last ten minutes or "
+        "each minute of the last day, as far as this console has run.",
+        PipelinePast,
+        {"table": "Only this table.", "every": "`second` (the default) or `minute`."},
     ),
     ConsoleRoute(
         "GET",

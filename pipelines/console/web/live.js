@@ -1,11 +1,11 @@
-// What runs, as the server tells it every second; and the rates and lags of the last ten minutes.
+// What runs, as the server tells it every second; and the rates and lags of the last two minutes.
 import { signal } from "./vendor/signals.mjs";
 import { ask, refused } from "./api.js";
 
 export const status = signal(null);
 export const past = signal({});
 export const link = signal("connecting");
-const SAMPLES_MAX = 600, RETRY_MS = 1500;
+const SAMPLES_MAX = 120, RETRY_MS = 1500;
 
 export async function follow() {
   while (!refused.value) {

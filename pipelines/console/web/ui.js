@@ -25,7 +25,7 @@ export const Pill = ({ state }) => html`<span class=${`pill ${tone(state)}`}>
 
 // The number beside it says the same, so it is hidden from readers of a screen.
 export function Spark({ samples = [], of = 1, width = 96, height = 24, kind = "rate" }) {
-  const values = samples.slice(-120).map((each) => each[of] ?? 0), top = Math.max(...values, 1e-9);
+  const values = samples.map((each) => each[of] ?? 0), top = Math.max(...values, 1e-9);
   if (values.length < 2 || !values.some(Boolean)) {
     return html`<svg class="spark" width=${width} height=${height} aria-hidden="true"><path class="still" d=${`M0 ${height - 2}H${width}`} /></svg>`;
   }

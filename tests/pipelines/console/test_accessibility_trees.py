@@ -26,6 +26,7 @@ API = "/api/v1"
 PAGES = {
     "overview": "/",
     "pipeline": "/pipelines/shop",
+    "graphs": "/pipelines/shop/tables/shop.orders?tab=graphs",
     "schema": "/pipelines/shop/tables/shop.orders?tab=schema",
     "topics": "/log",
     "groups": "/log/groups",

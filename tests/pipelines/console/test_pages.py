@@ -104,6 +104,9 @@ def test_a_newcomer_sees_what_was_and_which_transaction_made_it_so(
 
 def verify_and_rebuild(page: Page) -> None:
     """From the table's page, by its dialogs."""
+    page.get_by_role("link", name="Graphs").click()
+    expect(page.get_by_role("img", name="Rows per second")).to_be_visible()
+    check_accessible(page)
     page.get_by_role("link", name="Schema").click()
     expect(page.get_by_role("region", name="Columns of schema 1")).to_be_visible()
     check_accessible(page)
@@ -159,7 +162,7 @@ def test_hostile_values_are_text(browser: Browser, tmp_path: Path) -> None:
 
 
 CASES = """async () => {
-  const w = await import("/static/words.js");
+  const w = await import("/static/words.js"), g = await import("/static/pages/graphs.js");
   const change = (visible_ms, offset, key, row) => ({ visible_ms, offset, key, row, partition: 0 });
   const changes = [change(10, 0, "a", ["1"]), change(20, 1, "a", null), change(30, 2, "a", ["2"])];
   const truncate = change(20, 1, null, null);
@@ -169,6 +172,9 @@ CASES = """async () => {
     keys: keys.map((each) => [each.key, each.changes.map((c) => c.offset)]),
     changed: w.changedColumns(["a", "b", "c"], ["1", null, "3"], ["1", "2", "4"]),
     spans: [12, 1500, 65_000, 3_700_000, 90_000_000].map(w.span),
+    at: [null, 5, 10, 25].map((ms) => g.indexAt([10, 20, 30], ms)),
+    path: g.pathOf([0, 1, 2, 9, 10], [0, 10, null, 5, 5],
+      { from: 0, spanMs: 10, everyMs: 1, top: 10 }),
     bytes: [5, 1500, 3_100_000_000].map(w.bytes),
     tones: ["streaming", "quarantined", "never heard of"].map(w.tone),
   };
@@ -193,6 +199,8 @@ def test_the_words_of_the_pages(browser: Browser) -> None:
         "keys": [["a", [0, 1]], ["b", [1, 2]]],
         "changed": ["b", "c"],
         "spans": ["12 ms", "1.5 s", "1 min", "1 h 1 min", "1 d"],
+        "at": [2, -1, 0, 1],
+        "path": "M0.0 92.0L100.0 2.0M900.0 47.0L1000.0 47.0",
         "bytes": ["5 B", "1.5 KB", "3.1 GB"],
         "tones": ["ok", "bad", "idle"],
     }

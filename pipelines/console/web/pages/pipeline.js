@@ -5,6 +5,7 @@ import { past, status } from "../live.js";
 import { A, Command, List, Pill, Problem, Spark, html } from "../ui.js";
 import { bytes, count, rate, span } from "../words.js";
 import { CommandButton } from "./dialog.js";
+import { Graphs } from "./graphs.js";
 import { Act, Pipeline as Card } from "./overview.js";
 
 export function Pipeline({ pipeline }) {
@@ -14,9 +15,10 @@ export function Pipeline({ pipeline }) {
       <div class="acts"><${Act} path=${[pipeline, "restart"]}>Restart<//><${CommandButton} kind="snapshot" target=${pipeline} title="Read all rows of every table again">Snapshot…<//><${CommandButton} kind="verify" target=${pipeline} title=${`Verify ${pipeline}`}>Verify…<//></div></header>
     ${of.reason ? html`<p class="problem">${of.reason}</p>` : html`<p class="lead dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</p>`}
     <${Card} name=${pipeline} of=${of} />
-    <section class="card"><header><h2>Tasks</h2></header><${List} label="Tasks" head=${["Task", "State", ["Behind"], ["Records behind"], ["Rows/s"], "Last ten minutes", ["Retries"], ["Dead letters"]]}>
+    <section class="card"><header><h2>Tasks</h2></header><${List} label="Tasks" head=${["Task", "State", ["Behind"], ["Records behind"], ["Rows/s"], "Last two minutes", ["Retries"], ["Dead letters"]]}>
       ${Object.entries(of.tasks).map(([name, each]) => html`<tr key=${name}><th scope="row">${name}</th><td><${Pill} state=${each.state} /></td><td class="num">${span(each.lag_ms)}</td><td class="num">${each.lag_records == null ? "–" : count(each.lag_records)}</td><td class="num">${rate(each.rows_per_s)}</td>
         <td><${Spark} samples=${past.value[`${pipeline}/${name}`]} width=${160} /></td><td class="num">${each.retries || "–"}</td><td class="num">${each.dead_letters || "–"}</td></tr>`)}<//></section>
+    <${Graphs} pipeline=${pipeline} />
     ${Object.entries(of.tasks).map(([name, each]) => html`<${Positions} key=${name} name=${name} of=${each} />`)}
     <${FilePlan} />`;
 }

@@ -5,13 +5,14 @@ import { past, status } from "../live.js";
 import { A, Command, List, Loading, Pill, Problem, Spark, Tabs, address, html, useAnswer } from "../ui.js";
 import { OPERATIONS, byKey, changedColumns, clock, count, day, plural, rate, shownAt, span } from "../words.js";
 import { CommandButton } from "./dialog.js";
+import { Graphs } from "./graphs.js";
 import { Act, Verified } from "./overview.js";
 import { Strip } from "./strip.js";
 
 const PLAY_S = 24, NOW_MS = 500, FRESH_SHARE = 260;
 const NUMERIC = /^(u?int|decimal|double|float)/;
 
-const TABS = [["machine", "Time machine"], ["verify", "Verification"], ["schema", "Schema"], ["target", "Target"]];
+const TABS = [["machine", "Time machine"], ["graphs", "Graphs"], ["verify", "Verification"], ["schema", "Schema"], ["target", "Target"]];
 
 export function Table({ pipeline, table }) {
   const of = status.value.pipelines[pipeline]?.tables[table], path = `/pipelines${place(pipeline)}/tables${place(table)}`, name = `${pipeline}/${table}`;
@@ -23,7 +24,7 @@ export function Table({ pipeline, table }) {
     ${of?.reason ? html`<p class="problem">${of.reason}</p>` : null}
     ${of ? html`<${Facts} pipeline=${pipeline} table=${table} of=${of} />` : html`<p class="lead dim">No running pipeline has this table; the log may have it.</p>`}
     <${Tabs} label="The table" now=${TABS.find(([id]) => id === tab)?.[1]} of=${TABS.map(([id, title]) => [id === "machine" ? path : `${path}?tab=${id}`, title])} />
-    ${tab === "verify" ? html`<${Comparison} name=${name} of=${of?.verified} />` : tab === "schema" ? html`<${Schema} path=${path} />` : tab === "target" ? html`<${Target} path=${path} />` : html`<${Machine} pipeline=${pipeline} table=${table} />`}`;
+    ${tab === "graphs" ? html`<${Graphs} pipeline=${pipeline} table=${table} />` : tab === "verify" ? html`<${Comparison} name=${name} of=${of?.verified} />` : tab === "schema" ? html`<${Schema} path=${path} />` : tab === "target" ? html`<${Target} path=${path} />` : html`<${Machine} pipeline=${pipeline} table=${table} />`}`;
 }
 
 const REBUILD = [

@@ -1,6 +1,6 @@
 """The last batches of each producer: refuses gaps and repeats, and knows open transactions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +84,12 @@ class Producer:
         if len(self.batches) > REMEMBERED_BATCHES:
             del self.batches[0]
 
+    def complete(self, other: "Producer") -> None:
+        """Takes over older batches from the same state with more of them."""
+        is_same = (self.epoch, self.next_sequence) == (other.epoch, other.next_sequence)
+        if is_same and len(other.batches) > len(self.batches):
+            self.batches, self.unbroken_from = other.batches, other.unbroken_from
+
 
 class OpenTransaction(NamedTuple):
     """A transaction that has batches here and no marker yet."""
@@ -101,6 +107,9 @@ class ProducerStates:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}
         self._first_open: int | None = None
+        self._is_of_snapshot = False
+        self.read_again: Callable[[], ProducerStates] = ProducerStates
+        """Reads the same states from the log, with more of their batches than a snapshot has."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -114,6 +123,7 @@ class ProducerStates:
     def restore(self, producers: Iterable[tuple[int, Producer]]) -> None:
         """Replaces the state by that of a snapshot."""
         self._producers = dict(producers)
+        self._is_of_snapshot = len(self._producers) > 0
         running = [
             (producer.transaction_from, producer_id)
             for producer_id, producer in self._producers.items()
@@ -173,6 +183,17 @@ class ProducerStates:
         known = (producer.next_sequence - begin) & SEQUENCE_MASK
         if (first - begin) & SEQUENCE_MASK <= (last - begin) & SEQUENCE_MASK < known:
             raise DuplicateSequence(producer.batches[0].base_offset - 1)
+        if self._is_of_snapshot and first != producer.next_sequence:
+            self._complete()
+            self._refuse_repetition(header, producer)
+
+    def _complete(self) -> None:
+        """A snapshot has the last batch of each producer only, but a client may repeat each that it
+        had in flight."""
+        self._is_of_snapshot = False
+        for producer_id, older in self.read_again():
+            if (known := self._producers.get(producer_id)) is not None:
+                known.complete(older)
 
     def note(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
         """Stores a data batch that is in the log; recovery and followers skip `check`."""

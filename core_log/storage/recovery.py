@@ -1,6 +1,7 @@
 """Opens a partition: trusts its files after a clean stop, and checks them after a crash."""
 
 from pathlib import Path
+from weakref import proxy
 
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
@@ -11,7 +12,7 @@ from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
 from headwater.core_log.storage.producers import ProducerStates
-from headwater.core_log.storage.replay import restore_producers
+from headwater.core_log.storage.replay import read_producers, restore_producers
 from headwater.core_log.storage.segment import LOG, Segment, file_name
 from headwater.core_log.storage.segments import DAMAGE_HINT, Segments
 from headwater.core_log.storage.snapshots import ProducerSnapshots
@@ -152,7 +153,7 @@ class LogRecovery:
         if active.size:
             head = active.file.read(0, HEADER_BYTES)
             active.first_timestamp = BatchHeader.read(head).max_timestamp
-        return PartitionLog(
+        log = PartitionLog(
             files=self._files,
             directory=self._directory,
             topic=self._topic,
@@ -165,6 +166,9 @@ class LogRecovery:
             epochs=self._epochs,
             marks=self._checkpoints.of(self._topic, self._partition),
         )
+        this = proxy(log)
+        producers.read_again = lambda: read_producers(segments, snapshots, int(this.end_offset))
+        return log
 
     def _settle_epochs(self, segments: Segments, end_offset: int, *, certain_to: int) -> None:
         """Reads the epochs of batches that are certainly on disk from the checkpoint; those of

@@ -53,6 +53,25 @@ def test_a_retry_of_one_of_the_last_five_is_answered_with_where_it_is() -> None:
     assert log.end_offset == 14
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_retry_of_one_of_the_last_five_is_answered_after_clean_stops_too(times: int) -> None:
+    files = MemoryFiles()
+    store, log = open_log(files)
+    for sequence in range(0, 14, 2):
+        append(log, "x", "y", producer=Sequenced(7, 0, sequence))
+    for _ in range(times):
+        store.close()
+        store, log = open_log(files)
+
+    for sequence in range(4, 14, 2):
+        with pytest.raises(DuplicateBatch) as caught:
+            append(log, "x", "y", producer=Sequenced(7, 0, sequence))
+        assert (caught.value.base_offset, caught.value.last_offset) == (sequence, sequence + 1)
+    with pytest.raises(OutOfOrderSequence):
+        append(log, "x", producer=Sequenced(7, 0, 15))
+    assert log.end_offset == 14
+
+
 def test_an_older_retry_is_known_to_be_one_though_not_where_it_is() -> None:
     log = fresh_log()
     for sequence in range(7):

@@ -5,7 +5,7 @@ Deliberately not done: the last known eligible replicas, which this controller d
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.authorization import allows, authorized_operations
+from headwater.core_log.broker.authorization import NOT_ASKED, allows, authorized_operations
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_topic_partitions import (
@@ -51,11 +51,11 @@ async def handle_describe_topic_partitions(
             break
         is_first = cursor is not None and cursor.topic_name == name
         first = cursor.partition_index if cursor is not None and is_first else 0
+        operations = authorized_operations(broker, context, ResourceType.TOPIC, name)
         topic = broker.image.topic(name)
         if topic is None:
-            topics.append(unknown(name, broker.controller.unknown_topic_code(name)))
+            topics.append(unknown(name, broker.controller.unknown_topic_code(name), operations))
             continue
-        operations = authorized_operations(broker, context, ResourceType.TOPIC, name)
         topics.append(describe(broker.image, topic, range(first, first + room), operations))
         room -= len(topics[-1].partitions)
         if first + len(topics[-1].partitions) < len(topic.partitions):
@@ -99,5 +99,9 @@ def refused_response(names: list[str], code: ErrorCode) -> DescribeTopicPartitio
     return DescribeTopicPartitionsResponse(topics=[unknown(name, code) for name in names])
 
 
-def unknown(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+def unknown(
+    name: str, code: ErrorCode, operations: int = NOT_ASKED
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_authorized_operations=operations
+    )

@@ -108,7 +108,7 @@ def may_be_created(broker: "Broker", context: RequestContext, name: str) -> bool
 def with_operations(
     broker: "Broker", context: RequestContext, topic: MetadataResponseTopic
 ) -> MetadataResponseTopic:
-    if topic.error_code != ErrorCode.NONE or topic.name is None:
+    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or topic.name is None:
         return topic
     operations = authorized_operations(broker, context, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(

@@ -110,7 +110,7 @@ async def test_each_grant_of_a_case_is_needed(shared: tuple[World, Facts], case:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("user", [None, "mallory"])
-async def test_what_only_brokers_ask_is_refused_to_all_others(
+async def test_requests_of_brokers_are_refused_to_all_others(
     shared: tuple[World, Facts], user: str | None
 ) -> None:
     world, _ = shared

@@ -512,9 +512,9 @@ class MetadataQuorum:
         leader, epoch = said.current_leader.leader_id, said.current_leader.leader_epoch
         is_current = quorum.next_fetch() == asked and asked.leader != NOBODY
         if not is_current:  # only its news about the quorum count
-            self.do(
-                quorum.on_fetched(QuorumAnswer(NOBODY, epoch, leader, is_from_leader=False), now_ms)
-            )
+            leads_itself = asked.leader == NOBODY and said.error_code == ErrorCode.NONE
+            sender = leader if leads_itself else NOBODY
+            self.do(quorum.on_fetched(QuorumAnswer(sender, epoch, leader, leads_itself), now_ms))
             if asked.leader == NOBODY and leader == NOBODY:
                 await self._pause()
             return

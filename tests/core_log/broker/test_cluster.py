@@ -35,6 +35,7 @@ from headwater.core_log.protocol.messages.metadata import MetadataRequest, Metad
 from headwater.core_log.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from headwater.core_log.protocol.messages.vote import VoteRequest
 from headwater.core_log.replication import metadata_log
+from headwater.core_log.replication.ballots import NOBODY
 from headwater.core_log.replication.decisions import TopicReference
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
@@ -94,6 +95,20 @@ async def test_a_broker_that_joins_is_a_live_member_and_knows_the_topics(cluster
     client = await cluster.client_of(2)
     named = await client.ask(DescribeClusterRequest())
     assert named.brokers[0].host == "node-1"
+
+
+async def test_a_broker_without_a_vote_finds_its_leader_again_after_a_pause(
+    cluster: Cluster,
+) -> None:
+    """The leader of its epoch is the only one that it can ask."""
+    await cluster.start(1)
+    second = await cluster.start(2)
+    quorum = second.quorum.quorum
+
+    second.quorum.do(quorum.on_tick(second.clock.monotonic_ms() + 60_000))
+    assert quorum.leader == NOBODY
+
+    await cluster.until(lambda: quorum.leader == 1)
 
 
 async def test_two_brokers_have_one_vote_and_three_have_three(cluster: Cluster) -> None:

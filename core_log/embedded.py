@@ -5,7 +5,9 @@ from typing import Self
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.client.kafka_log import dialling
 from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.links.connection import Channel
 
 UNKNOWN_TOPIC_FOR_MS = 200
 """Metadata in this process is hardly ever behind, so a missing topic is soon believed to be."""
@@ -18,6 +20,7 @@ class EmbeddedLog(KafkaLog):
 
     def __init__(self, running: RunningBroker) -> None:
         self.running = running
+        self._connect = dialling(self._settings())
         super().__init__(self._settings(), dial=self._dial)
 
     @classmethod
@@ -35,8 +38,11 @@ class EmbeddedLog(KafkaLog):
     def _settings(self) -> KafkaSettings:
         return KafkaSettings(bootstrap=[self.endpoint], unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS)
 
-    async def _dial(self, host: str, port: int) -> InProcessChannel:
+    async def _dial(self, host: str, port: int) -> Channel:
+        """The other brokers of a cluster are reached by connections."""
         server = self.running.server
+        if self.running.broker.has_others and (host, port) != server.address:
+            return await self._connect(host, port)
         return InProcessChannel(server, server.address)
 
     @property

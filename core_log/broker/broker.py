@@ -173,6 +173,11 @@ class Broker:
         """Whether others must be reached, and reach this broker, before it can open."""
         return not self.quorum.is_alone
 
+    @property
+    def has_others(self) -> bool:
+        """Whether the cluster has another broker."""
+        return any(node_id != self.node_id for node_id in self.image.brokers)
+
     def address_of(self, node_id: int) -> Address | None:
         """Returns where another broker listens, as the metadata says, or else the quorum."""
         known = self.image.brokers.get(node_id)

@@ -25,6 +25,12 @@ def problems_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
     """Yields mistakes of one file that need no system."""
     spec = pipeline.spec
     yield from _of_log(spec.log)
+    if spec.log.cluster is not None and spec.workers == 0:
+        yield (
+            ("workers",),
+            "the process of a cluster's broker runs no tasks: a busy one would miss its session",
+            "take it out, or write 1 or more",
+        )
     retention = spec.log.retention
     forgets = retention.time_ms is not None or retention.size_bytes is not None
     has_holes = getattr(pipeline.source.settings, "leaves_holes", False)
@@ -88,8 +94,8 @@ def problems_between(
             yield (
                 each,
                 f"its log is another one than that of {pipelines[0].path.name}",
-                "pipelines of one directory share type, path, listen, fsync, bootstrap and "
-                "security of `log`",
+                "pipelines of one directory share type, path, listen, cluster, fsync, bootstrap "
+                "and security of `log`",
             )
 
 
@@ -118,6 +124,10 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
         yield ("log", "security"), "the embedded log is on loopback", "write `type: kafka`"
     if log.type == "embedded":
         yield from _of_listen(log.listen)
+    if log.type == "kafka" and log.cluster is not None:
+        yield ("log", "cluster"), "the log is a Kafka cluster's", "take it out, or `type: kafka`"
+    if log.cluster is not None and log.fsync == "never":
+        yield ("log", "fsync"), "a cluster keeps what it promises on its disks", "take it out"
     is_avro = log.value.endswith("avro")
     if is_avro and not log.registry:
         yield ("log", "value"), "Avro needs a schema registry", "registry: http://HOST:PORT"
@@ -151,4 +161,4 @@ def _log_of(pipeline: "LoadedPipeline") -> tuple[object, ...]:
     log = pipeline.spec.log
     if log.type == "kafka":
         return (log.type, log.bootstrap, pipeline.log_security)
-    return (log.type, pipeline.log_path, log.listen, log.fsync)
+    return (log.type, pipeline.log_path, log.listen, log.fsync, log.cluster)

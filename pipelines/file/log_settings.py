@@ -47,6 +47,17 @@ class Retention(YamlSettings):
     """Size of a partition above which its oldest records are removed: a size, or `unlimited`."""
 
 
+class ClusterSettings(YamlSettings):
+    """The embedded log as one broker of a cluster."""
+
+    join: HostPorts = Field((), examples=[["127.0.0.1:9192", "127.0.0.1:9292"]])
+    """HOST:PORT of other brokers of the cluster; an empty directory waits until one of them
+    answers. Without any, the directory begins a cluster that others can join."""
+    node_id: int = Field(1, ge=0)
+    """Number of this broker in the cluster, different on each machine: `${env:NODE_ID}`, for
+    example."""
+
+
 class LogSettings(YamlSettings):
     """The log between the source and the sinks: embedded in this process, or a Kafka cluster."""
 
@@ -58,6 +69,9 @@ class LogSettings(YamlSettings):
     listen: str = Field("127.0.0.1:0", pattern=r"^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$")
     """HOST:PORT at which the embedded log serves Kafka's protocol; port 0 takes a free one, which
     is in `endpoint.json` of the directory."""
+    cluster: ClusterSettings | None = None
+    """The embedded log is one broker of a cluster, and runs on its brokers share their tasks.
+    Default: it is alone, and has its pipelines to itself."""
     fsync: Literal["group", "never"] = "group"
     """`group`: records are written only when they are on disk, synced in groups; `never`: the
     kernel decides when."""
@@ -89,3 +103,13 @@ class LogSettings(YamlSettings):
     """JSON only: every record contains its Kafka Connect schema, which makes it large."""
     registry: HttpAddress = Field("", examples=["http://localhost:8081"])
     """Address of the schema registry for the Avro formats."""
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """HOST:PORT by which the log is reached from anywhere; none if it is on one machine."""
+        if self.type == "kafka":
+            return tuple(self.bootstrap)
+        if self.cluster is None:
+            return ()
+        own = () if self.listen.endswith(":0") else (self.listen,)
+        return (*own, *(each for each in self.cluster.join if each != self.listen))

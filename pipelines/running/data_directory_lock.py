@@ -17,7 +17,7 @@ from headwater.core_log.foundation.process_switches import freeze_imports
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPipeline
-from headwater.pipelines.running.log_clients import kafka_settings, member_settings
+from headwater.pipelines.running.log_clients import MEMBER_CLIENT, kafka_settings
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -75,12 +75,16 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
         from headwater.core_log.foundation.settings import BrokerSettings
 
     settings = loaded.spec.log
+    place = {"data": data, "listen": settings.listen, "fsync": settings.fsync}
+    if settings.cluster is not None:
+        place |= {"node_id": settings.cluster.node_id, "join": list(settings.cluster.join)}
     log = await EmbeddedLog.open(
-        BrokerSettings(
-            data=data, listen=settings.listen, fsync=settings.fsync, auto_create_topics=False
-        ),
-        http=COMING,
+        BrokerSettings.model_validate(place | {"auto_create_topics": False}), http=COMING
     )
+    member = None
+    if settings.cluster is not None:
+        client = log.beside(**MEMBER_CLIENT)
+        member = GroupIdentity(member_instance(OsFiles(), data), client)
 
     def client_for(other: "LoadedPipeline") -> "KafkaLog":
         return log.beside(transaction_timeout_ms=other.spec.limits.transaction_timeout_ms)
@@ -96,6 +100,7 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
         lambda: log.running.broker.offline,
         lambda: disk_space(data),
         log.running.broker,
+        member,
     )
 
 
@@ -138,7 +143,8 @@ def _claim_beside_cluster(
         close,
         lambda: log.problem,
         member=GroupIdentity(
-            member_instance(files, data), KafkaLog(member_settings(loaded, bootstrap))
+            member_instance(files, data),
+            KafkaLog(kafka_settings(loaded, bootstrap).model_copy(update=MEMBER_CLIENT)),
         ),
     )
 

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
     from headwater.pipelines.running.tasks import OpenLog
 
-MEMBER_WAIT_MS = 3_000
+MEMBER_CLIENT = {
+    "client_id": "headwater-workers",
+    "request_wait_ms_max": 3_000,
+    "retry_for_ms": 6_000,
+}
+"""Settings of the client that keeps a run in the group of all runs: a broker that is silent is left
+long before the session is over."""
 
 
 def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
@@ -24,18 +30,6 @@ def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaS
     if is_ours:
         return settings
     return settings.model_copy(update={"first_answer_ms_max": FIRST_ANSWER_MS})
-
-
-def member_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
-    """Settings of the client that keeps a run in the group of all runs: a broker that is silent is
-    left long before the session is over."""
-    return kafka_settings(loaded, bootstrap).model_copy(
-        update={
-            "client_id": "headwater-workers",
-            "request_wait_ms_max": MEMBER_WAIT_MS,
-            "retry_for_ms": 2 * MEMBER_WAIT_MS,
-        }
-    )
 
 
 def log_opener(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":

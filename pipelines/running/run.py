@@ -125,6 +125,11 @@ class _Run:
                 self._processes.prepare(self._wanted.first_worker)
             loaded = self._wanted.load()
             self._wanted.keep_unsaid(loaded)
+            if self._wanted.once and loaded[0].spec.log.cluster is not None:
+                raise ConfigError(
+                    "a run with --once would take a broker from its cluster when it ends",
+                    hint="reach the cluster as a client: log: {type: kafka, bootstrap: HOST:PORT}",
+                )
             data = self._wanted.data or loaded[0].log_path
             found = await self._claim_or_attend(loaded, data)
             if not isinstance(found, DirectoryLock):

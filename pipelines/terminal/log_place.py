@@ -68,9 +68,9 @@ def _place_of(path: Path) -> DataDirectory:
             )
         settings = found
     data = path.parent / settings.path
-    if settings.type == "embedded":
+    if not settings.brokers:
         return DataDirectory(data)
-    return DataDirectory(data, tuple(settings.bootstrap), settings.security.beside(path.parent))
+    return DataDirectory(data, settings.brokers, settings.security.beside(path.parent))
 
 
 PROGRESS = "headwater.progress"

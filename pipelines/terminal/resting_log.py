@@ -100,8 +100,8 @@ async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
     from headwater.pipelines.running.log_clients import kafka_settings
 
     settings = loaded.spec.log
-    if settings.type == "kafka":
-        return KafkaLog(kafka_settings(loaded, settings.bootstrap))
+    if settings.brokers:
+        return KafkaLog(kafka_settings(loaded, settings.brokers))
     data = loaded.directory / settings.path
     try:
         if not (data / PROPERTIES).exists():

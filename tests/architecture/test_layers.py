@@ -46,7 +46,7 @@ ROOMS_MAY_IMPORT = {
         "replication",
     },
     "client": {"foundation", "vocabulary", "protocol", "links"},
-    "embedded": {"foundation", "broker", "client"},
+    "embedded": {"foundation", "links", "broker", "client"},
 }
 """The same inside core_log. Vocabulary is what is not named here: model, records, compiled
 and rows."""

@@ -82,6 +82,8 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("log: {path: }", "1:13: there is no value - give it one, or take the key out"),
         ("log: {type: kafka}", "1:1: a Kafka cluster needs an address - bootstrap: HOST:PORT"),
         ("log: {bootstrap: h:1}", "1:18: the embedded log has no bootstrap"),
+        ("log: {type: kafka, bootstrap: h:1, cluster: {}}", "1:45: the log is a Kafka cluster's"),
+        ("log: {cluster: {}, fsync: never}", "1:27: a cluster keeps what it promises on its disks"),
         ("log: {value: flat-avro}", "1:14: Avro needs a schema registry"),
         ("log: {listen: here}", "1:15: should match"),
         ("log: []", "1:6: should be keys with values"),

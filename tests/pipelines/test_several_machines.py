@@ -1,5 +1,5 @@
-"""Runs in processes of their own, as on several machines, share a pipeline on one log. They are
-killed, stand still and come back, and what arrives is whole, once."""
+"""Runs in processes of their own, as on several machines, share a pipeline: they are killed, stand
+still and come back, and what arrives is whole, once."""
 
 import asyncio
 import os

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from headwater.core_log.broker.audit_log import result_of, summary_of
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fields import fields_of
@@ -138,6 +139,9 @@ PARTS: Mapping[int, tuple[Need, ...]] = {
 }
 """APIs whose handler asks for each part of a request. It refuses that part, or leaves it out."""
 
+ADMINISTRATION = frozenset({19, 20, 21, 30, 31, 33, 37, 42, 43, 44, 45, 47, 49, 51, 57, 64, 80, 81})
+"""APIs that change something for others, which the audit writes down."""
+
 NOT_ASKED = -0x8000_0000
 """Kafka's word for authorized operations that were not asked for."""
 
@@ -212,9 +216,19 @@ def authorized_operations(
 async def answer(broker: "Broker", served: ServedApi, request: Any, context: RequestContext) -> Any:
     """Returns the handler's response, or the refusal of the whole request."""
     assert served.handler is not None, "an API without a raw handler has an ordinary one"
-    if broker.authorizer is not None and not _may_ask(broker, served.api_key, context):
-        return refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, context.api_version)
-    return await served.handler(broker, request, context)
+    if broker.authorizer is None:
+        return await served.handler(broker, request, context)
+    is_refused = not _may_ask(broker, served.api_key, context)
+    if is_refused:
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        response = refuse(request, code, context.api_version)
+    else:
+        response = await served.handler(broker, request, context)
+    if is_refused or served.api_key in ADMINISTRATION:
+        note = broker.audit.note_refusal if is_refused else broker.audit.note
+        result, what = result_of(response), summary_of(request)
+        note(served.name, context.principal, context.client_host, result, what)
+    return response
 
 
 def _may_ask(broker: "Broker", api_key: int, context: RequestContext) -> bool:

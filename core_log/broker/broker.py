@@ -7,6 +7,7 @@ from random import Random
 from uuid import UUID
 
 from headwater.core_log.broker.active_controller import ActiveController
+from headwater.core_log.broker.audit_log import AuditLog
 from headwater.core_log.broker.batch_contents import Scratch
 from headwater.core_log.broker.cluster_member import ClusterMember
 from headwater.core_log.broker.coordination import Coordination
@@ -97,6 +98,7 @@ class Broker:
         """Whether clients are served; other brokers are served before."""
         self.authorizer: Authorizer | None = None
         """Decides who may do what; without one everybody may do everything."""
+        self.audit = AuditLog(store.files, store.log_directory.parent, clock)
         self.active_controller = ActiveController(self)
         metadata_log = store.open_partition(
             METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
@@ -157,6 +159,11 @@ class Broker:
         """Called before a second broker is registered. Raises if that must wait."""
         assert self.coordination is not None, "the broker is open"
         await self.coordination.end_short_cuts()
+
+    @property
+    def has_acls(self) -> bool:
+        """Whether ACLs say who may do what."""
+        return self.authorizer is not None and not self.authorizer.guards_nodes_only
 
     @property
     def partitions(self) -> Sequence[Partition]:

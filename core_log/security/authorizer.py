@@ -32,9 +32,13 @@ Question = tuple[Principal, str, AclOperation, ResourceType, str]
 class Authorizer:
     """Answers from the ACLs that it was given last. Without one that matches, the answer is no."""
 
-    def __init__(self, super_users: Iterable[str] = ()) -> None:
-        """`super_users` may do everything, as TYPE:NAME."""
+    def __init__(
+        self, super_users: Iterable[Principal] = (), *, guards_nodes_only: bool = False
+    ) -> None:
+        """`super_users` may do everything. With `guards_nodes_only` there are no ACLs: clients do
+        not say who they are, and may do all that is not for brokers alone."""
         self._super_users = frozenset(super_users)
+        self.guards_nodes_only = guards_nodes_only
         self._acls: list[Acl] = []
         self._literal: dict[tuple[ResourceType, str], list[Acl]] = {}
         self._prefixed: dict[ResourceType, dict[str, list[Acl]]] = {}
@@ -76,9 +80,11 @@ class Authorizer:
         resource_type: ResourceType,
         name: str,
     ) -> bool:
-        who = str(principal)
-        if who in self._super_users:
+        if principal in self._super_users:
             return True
+        if self.guards_nodes_only:
+            return operation is not AclOperation.CLUSTER_ACTION
+        who = str(principal)
         address, is_allowed = java_address(host), False
         for acl in self._about(resource_type, name):
             if _is_about(acl, who, address) and _decides(acl, operation):

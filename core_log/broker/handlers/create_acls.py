@@ -29,7 +29,7 @@ async def handle_create_acls(
 ) -> CreateAclsResponse:
     outcome: list[RequestRefusal | None] | RequestRefusal = DISABLED
     wanted = [acl_of(each) for each in request.creations]
-    if broker.authorizer is not None:
+    if broker.has_acls:
         outcome = await decide_and_commit(
             broker, lambda: create_acls(broker.image, wanted, broker.new_id)
         )

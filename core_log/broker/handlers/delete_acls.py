@@ -33,7 +33,7 @@ async def handle_delete_acls(
     wanted = [filter_of(each) for each in request.filters]
     known = [each for each in wanted if not has_unknown(each)]
     outcome: list[list[Acl]] | RequestRefusal = DISABLED
-    if broker.authorizer is not None:
+    if broker.has_acls:
         outcome = await decide_and_commit(broker, lambda: delete_acls(broker.image, known))
     if isinstance(outcome, RequestRefusal):
         return DeleteAclsResponse(filter_results=[refused_result(outcome) for _ in wanted])

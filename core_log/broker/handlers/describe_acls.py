@@ -25,7 +25,7 @@ async def handle_describe_acls(
     broker: "Broker", request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse:
     wanted = filter_of(request)
-    if broker.authorizer is None:
+    if not broker.has_acls:
         return DescribeAclsResponse(error_code=DISABLED.code, error_message=DISABLED.message)
     found = dict[tuple[ResourceType, str, PatternType], list[Acl]]()
     for acl in broker.image.acls.values():

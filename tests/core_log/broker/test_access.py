@@ -29,7 +29,7 @@ class World:
     """A broker with an authorizer, and connections of anybody to it."""
 
     def __init__(self, running: RunningBroker) -> None:
-        self.running, self.authorizer = running, Authorizer(["User:root"])
+        self.running, self.authorizer = running, Authorizer([Principal("root")])
         running.broker.authorizer = self.authorizer
 
     async def connect(self, user: str | None) -> Ask:

@@ -12,9 +12,9 @@ from headwater.core_log.security.acls import (
     ResourceType,
 )
 from headwater.core_log.security.authorizer import Authorizer
-from headwater.core_log.security.principal import parse_principal
+from headwater.core_log.security.principal import Principal, parse_principal
 
-SUPER_USERS = ("User:root", "User:CN=a,O=b")
+SUPER_USERS = (Principal("root"), Principal("CN=a,O=b"))
 NAMES = ("a", "ab", "abc", "abd", "b", "*", "*a", "a*", "orders", "ord", "hardcode", "h", "é", "éa")
 PRINCIPALS = ("User:alice", "User:bob", "User:root", "User:CN=a,O=b", "Group:alice", "User:*")
 HOSTS = ("127.0.0.1", "10.0.0.7", "::1", "fe80::1:2", "::ffff:10.0.0.7")

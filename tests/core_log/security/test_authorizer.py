@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from headwater.core_log.security.acls import (
+    CLUSTER_NAME,
     Acl,
     AclOperation,
     PatternType,
@@ -11,7 +12,7 @@ from headwater.core_log.security.acls import (
     problem_of,
 )
 from headwater.core_log.security.authorizer import ANSWERS_KEPT_MAX, Authorizer, java_address
-from headwater.core_log.security.principal import Principal
+from headwater.core_log.security.principal import CLUSTER, Principal
 from tests.core_log.security.questions import answers
 
 DECISIONS = Path("tests/golden/authorizer/decisions.txt")
@@ -90,3 +91,14 @@ def test_a_principal_without_a_type_is_refused() -> None:
 
     assert problem_of(rule("orders")) is None
     assert problem_of(named) == "The principal must be TYPE:NAME, such as User:alice"
+
+
+def test_a_guard_of_brokers_lets_everybody_do_all_else() -> None:
+    guard = Authorizer([CLUSTER], guards_nodes_only=True)
+
+    def may(who: Principal, operation: AclOperation) -> bool:
+        return guard.allows(who, "127.0.0.1", operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    assert may(ALICE, AclOperation.ALTER)
+    assert not may(ALICE, AclOperation.CLUSTER_ACTION)
+    assert may(CLUSTER, AclOperation.CLUSTER_ACTION)

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import code_of
-from headwater.core_log.broker.authorization import denial
+from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.partition import bring_to_disk
 from headwater.core_log.foundation.errors import HeadwaterError
@@ -21,7 +21,6 @@ from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from headwater.core_log.replication.metadata import INTERNAL_TOPICS
 from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ async def handle_delete_records(
     await bring_to_disk(
         broker.find_led(topic.name, each.partition_index)
         for topic in request.topics
+        if allows(broker, context, AclOperation.DELETE, ResourceType.TOPIC, topic.name)
         for each in topic.partitions
     )
     answers = [
@@ -81,7 +81,7 @@ async def delete(broker: "Broker", topic: str, index: int, offset: int) -> int |
     partition = broker.find_led(topic, index)
     if partition is None:
         return broker.why_not_led(topic, index)
-    if topic in INTERNAL_TOPICS:
+    if broker.is_internal(topic):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if broker.configs.is_compacted_only(broker.image.topic_config(topic)):
         return ErrorCode.POLICY_VIOLATION

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.broker.administration import code_of
-from headwater.core_log.broker.authorization import denial
+from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import Partition, Reach, bring_to_disk, check_epoch
@@ -53,9 +53,14 @@ class PartitionOffsetAnswer(NamedTuple):
 async def handle_list_offsets(
     broker: "Broker", request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
+    shown = [
+        topic
+        for topic in request.topics
+        if allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    ]
     asked = [
         broker.find_led(topic.name, each.partition_index)
-        for topic in request.topics
+        for topic in shown
         for each in topic.partitions
         if each.timestamp == LATEST
     ]
@@ -64,7 +69,7 @@ async def handle_list_offsets(
         broker,
         [
             TopicPartition(topic.name, each.partition_index)
-            for topic in request.topics
+            for topic in shown
             for each in topic.partitions
             if each.timestamp not in KNOWN_AT_ONCE
             and (led := broker.find_led(topic.name, each.partition_index)) is not None

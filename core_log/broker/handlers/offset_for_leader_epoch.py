@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 async def handle_offset_for_leader_epoch(
     broker: "Broker", request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
+    sees_all = allows(broker, context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     unproved = await find_unproved(
         broker,
         [
             TopicPartition(topic.topic, each.partition)
             for topic in request.topics
+            if sees_all
+            or allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
             for each in topic.partitions
         ],
     )

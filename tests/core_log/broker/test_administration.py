@@ -17,7 +17,7 @@ from headwater.core_log.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from headwater.core_log.replication.metadata import OFFSETS_TOPIC
+from headwater.core_log.replication.metadata import METADATA_TOPIC, OFFSETS_TOPIC
 from tests.builders import append
 from tests.core_log.broker.in_memory import ask, create, fill, versions
 
@@ -142,3 +142,15 @@ async def test_records_that_must_stay_are_not_deleted(broker: Broker) -> None:
         "both": NONE,
     }
     assert [each.low_watermark for each in outcomes.values()] == [-1] * 6 + [1]
+
+
+async def test_records_of_the_metadata_log_are_not_deleted(broker: Broker) -> None:
+    """They say which topics there are, and who may do what."""
+    await create(broker, "t")
+
+    answer = await delete_before(broker, METADATA_TOPIC, -1)
+
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    partition = broker.find_led(METADATA_TOPIC, 0)
+    assert partition is not None
+    assert partition.log.start_offset == 0

@@ -1,6 +1,6 @@
 """The column ids of a target table, and the renames and fills that follow from them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -96,6 +96,17 @@ class ColumnIds:
             {**self.names, schema.id: {**former, **now}},
             (self.others | others) - set(now.values()),
         )
+
+    def with_renames(
+        self, schema: TableSchema, renames: Mapping[str, str], *, gone: Collection[str]
+    ) -> "ColumnIds":
+        """Returns the ids after renames, by old name, and after columns that have gone for them."""
+        now = {
+            id: renames.get(name, name)
+            for id, name in self.names.get(schema.id, {}).items()
+            if name not in gone
+        }
+        return ColumnIds({**self.names, schema.id: now}, self.others - set(gone))
 
     def _of(self, schema: TableSchema) -> Mapping[int, str]:
         is_shared = any(column.name in schema.key and not column.id for column in schema.columns)

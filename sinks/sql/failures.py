@@ -1,7 +1,7 @@
 """Driver errors as errors of ours, without any value of a row."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,9 +39,12 @@ class RetryTransaction(Exception):
 class SchemaChangeFirst(Exception):
     """These statements must run outside the transaction, which then begins again."""
 
-    def __init__(self, statements: list[str], *, table: str) -> None:
+    def __init__(
+        self, statements: list[str], *, table: str, note: Callable[[], object] | None = None
+    ) -> None:
+        """`note` is called behind them, in the transaction that they end in."""
         super().__init__(f"{len(statements)} statements")
-        self.statements, self.table = statements, table
+        self.statements, self.table, self.note = statements, table, note
 
 
 def meaning(dialect: Dialect, error: BaseException) -> tuple[DriverProblem, str]:

@@ -1,10 +1,11 @@
-"""The owner mark in a table's comment: it needs no SQLAlchemy."""
+"""The owner mark in a table's comment, and the copy of a rebuild: they need no SQLAlchemy."""
 
 import re
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 MARK = re.compile(
     r"headwater:(?P<pipeline>[\w.-]+):(?P<sink>[\w.-]+):(?P<generation>\d+):(?P<origin>[0-9a-f]+)"
@@ -43,3 +44,15 @@ def read_mark(text: str | None) -> OwnershipMark | None:
 
 def origin_of(table: TableId) -> str:
     return sha256(f"{table.namespace}\0{table.name}".encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlShadow:
+    """The copy of a table in a rebuild, and its generation."""
+
+    table: TableId
+    generation: int
+    newest: TableSchema | None = None
+    """The schema whose types its columns get; None: the first one."""
+    recipe: str = ""
+    """The digest of the copy's recipe."""

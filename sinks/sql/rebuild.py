@@ -17,8 +17,8 @@ from headwater.sinks.sql.column_names import fit_columns
 from headwater.sinks.sql.dialects.dialect import qualify, run
 from headwater.sinks.sql.failures import translate_errors
 from headwater.sinks.sql.offsets import TABLE
-from headwater.sinks.sql.ownership import OwnershipMark
-from headwater.sinks.sql.tables import OLD, SHADOW, SqlShadow
+from headwater.sinks.sql.ownership import OwnershipMark, SqlShadow
+from headwater.sinks.sql.tables import OLD, SHADOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,8 +23,8 @@ from headwater.sinks.sink import (
 )
 from headwater.sinks.sql.change_buffer import BufferedChanges, ChangeBuffer
 from headwater.sinks.sql.failures import RetryTransaction, SchemaChangeFirst
+from headwater.sinks.sql.ownership import SqlShadow
 from headwater.sinks.sql.settings import SqlSettings
-from headwater.sinks.sql.tables import SqlShadow
 
 if TYPE_CHECKING:
     from headwater.sinks.sql.target import SqlTarget
@@ -183,7 +183,7 @@ class SqlSink:
         await self._run(lambda target: target.truncate(changes))
 
     async def _run_outside(self, wanted: SchemaChangeFirst) -> None:
-        await self._run(lambda target: target.run_outside(wanted.statements, table=wanted.table))
+        await self._run(lambda target: target.run_outside(wanted))
 
     async def _ask(self, work: "Callable[[SqlTarget], Result]") -> Result:
         try:

@@ -31,8 +31,9 @@ from headwater.sinks.own_columns import (
 from headwater.sinks.sink import SinkContext
 from headwater.sinks.sql.column_names import fit_columns
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
-from headwater.sinks.sql.ownership import OwnershipMark, origin_of
+from headwater.sinks.sql.ownership import OwnershipMark, SqlShadow, origin_of
 from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
+from headwater.sinks.sql.slice_forms import SliceForms
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -83,18 +84,8 @@ class SchemaAlteration(NamedTuple):
     """Columns of the target that get the source column's value in existing rows."""
     column_ids: ColumnIds = ColumnIds()
     """The ids of its columns afterwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class SqlShadow:
-    """The copy of a table in a rebuild, and its generation."""
-
-    table: TableId
-    generation: int
-    newest: TableSchema | None = None
-    """The schema whose types its columns get; None: the first one."""
-    recipe: str = ""
-    """The digest of the copy's recipe."""
+    renamed: ColumnIds | None = None
+    """The same behind `statements` alone, if these rename any."""
 
 
 @dataclass(slots=True)
@@ -105,6 +96,7 @@ class SqlTables:
     settings: SqlSettings
     context: SinkContext
     shadow: SqlShadow | None = None
+    forms: SliceForms = field(default_factory=SliceForms)
     _layouts: dict[TableId, tuple[TableSchema, SqlTableLayout]] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -155,12 +147,8 @@ class SqlTables:
         settings = self.settings.of(str(schema.table))
         target_name = self.target_name(schema.table)
         mode: Mode = settings.mode if schema.key else "append"
-        names = fit_columns(
-            schema.table,
-            schema.names,
-            bytes_max=self.dialect.name_bytes_max,
-            is_case_sensitive=self.dialect.is_case_sensitive,
-        )
+        names = self.forms.find_names(schema, self._names)
+        schema = replace(schema, columns=tuple(c for c in schema.columns if c.name in names))
         layout = SqlTableLayout(
             target_name,
             mode,
@@ -205,6 +193,14 @@ class SqlTables:
             return self._create_anew(schema, expected, layout, settings)
         stays = {**shaping.layout.stays, **self._find_outgrown(schema, expected, shaping.layout)}
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
+
+    def _names(self, schema: TableSchema) -> dict[str, str]:
+        return fit_columns(
+            schema.table,
+            schema.names,
+            bytes_max=self.dialect.name_bytes_max,
+            is_case_sensitive=self.dialect.is_case_sensitive,
+        )
 
     def _expected_schema(self, schema: TableSchema, settings: SqlTableSettings) -> TableSchema:
         """Returns the schema for which the table is made; for a copy, the last one."""
@@ -332,6 +328,7 @@ class SqlTables:
         policy = dict(self.context.schema_changes)
         renames = column_ids.find_renames(schema, layout.names) if may_rename(policy) else {}
         kept = {self._fold(name) for name in column_ids.find_kept(schema)}
+        planned = renames
         there, renames, replaced = self._reflect(
             connection, layout, schema, settings, renames, kept
         )
@@ -378,7 +375,12 @@ class SqlTables:
         layout = replace(layout, names=names, absent=absent, stays=stays)
         fills = column_ids.find_fills(schema, names)
         return SchemaAlteration(
-            layout, statements, drops, fills=fills, column_ids=column_ids.with_schema(schema, names)
+            layout,
+            statements,
+            drops,
+            fills=fills,
+            column_ids=column_ids.with_schema(schema, names),
+            renamed=column_ids.with_renames(schema, planned, gone=replaced) if planned else None,
         )
 
     def _drop_column(self, layout: SqlTableLayout, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,12 +45,12 @@ from headwater.sinks.sql.failures import (
 )
 from headwater.sinks.sql.former_rows import without_repeated
 from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
+from headwater.sinks.sql.ownership import SqlShadow
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.stored_columns import StoredColumns
 from headwater.sinks.sql.tables import (
     SHADOW,
     SchemaAlteration,
-    SqlShadow,
     SqlTableLayout,
     SqlTables,
     cannot_rekey,
@@ -118,6 +119,7 @@ class SqlTarget:
             self._transaction = connection.begin()
             self.dialect.begin(connection)
             self._fed, self._drops = {}, {}
+            self.tables.forms.begin()
             self._lock(connection, start)
 
     def write(self, chunk: BufferedChanges) -> None:
@@ -167,6 +169,7 @@ class SqlTarget:
             self._transaction.commit()
             self._transaction = None
             self._reported |= end
+            self.tables.forms.end()
             self._drop_columns()
 
     def rollback(self) -> None:
@@ -185,12 +188,14 @@ class SqlTarget:
         if self._connection is not None and self._connection.invalidated:
             self.disconnect()
 
-    def run_outside(self, statements: Sequence[str], *, table: str) -> None:
+    def run_outside(self, wanted: SchemaChangeFirst) -> None:
         """Runs DDL that commits by itself. An earlier attempt may have done half of it."""
         self.rollback()
-        with translate_errors(self.dialect, table=table):
-            for statement in statements:
+        with translate_errors(self.dialect, table=wanted.table):
+            for statement in wanted.statements:
                 run(self.connect(), statement)
+            if wanted.note is not None:
+                wanted.note()
             self.connect().connection.commit()
 
     def shaping(self, schema: TableSchema, topics: Collection[str] = ()) -> SchemaAlteration:
@@ -393,6 +398,7 @@ class SqlTarget:
         """Returns the layout for `schema`, after the table was altered for it."""
         layout = self.tables.find_layout(schema)
         if layout is None:
+            self.tables.forms.meet(schema.table)
             with translate_errors(self.dialect, table=str(schema.table)):
                 layout = self._layout_of(schema, topics)
             self.tables.remember(schema, layout)
@@ -408,7 +414,12 @@ class SqlTarget:
         shaping = self.shaping(schema, topics)
         if not self.dialect.has_transactional_ddl:
             if shaping.statements:
-                raise SchemaChangeFirst(list(shaping.statements), table=str(schema.table))
+                self.tables.forms.break_off(schema)
+                raise SchemaChangeFirst(
+                    list(shaping.statements),
+                    table=str(schema.table),
+                    note=partial(self._note_renames, schema, shaping),
+                )
             # A column that returns in a later schema of the slice is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
             self._learn(schema, shaping)
@@ -429,6 +440,13 @@ class SqlTarget:
             return self._layout_of(schema, topics)
         self._learn(schema, shaping)
         return shaping.layout
+
+    def _note_renames(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
+        """Stores the names of columns that were renamed: the next attempt must not take another
+        column, which was added under the former name, for one that is still to be renamed."""
+        if shaping.renamed is not None:
+            live = self.tables.live(schema.table)
+            self.columns.write(self.connect(), live, shaping.layout.generation, shaping.renamed)
 
     def _learn(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
         """Fills new columns of existing rows, and stores the columns' ids."""

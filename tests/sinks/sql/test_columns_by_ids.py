@@ -1,5 +1,6 @@
 """A column that is known to be the same one keeps its values, and a new one gets those it has."""
 
+import asyncio
 from typing import Any
 
 import pyarrow as pa
@@ -227,3 +228,52 @@ async def test_a_renamed_column_of_a_table_that_was_made_anew(bench: SqlBench) -
 
     rows = await bench.rows("public.orders")
     assert {(row["id"], row["b"]) for row in rows} == {(1, "one"), (2, "two")}
+
+
+SLICES = {
+    "renamed and back": [[text("b", 2)], [text("a", 2)]],
+    "renamed twice": [[text("b", 2)], [text("c", 2)]],
+    "renamed, and another one with its first name": [
+        [text("b", 2)],
+        [text("b", 2), (*text("a", 3), "new")],
+        [text("a", 2)],
+    ],
+    "with the name of another one, and back": [
+        [text("a", 2), text("b", 3)],
+        [text("b", 2)],
+        [text("a", 2), text("b", 4)],
+    ],
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SLICES)
+async def test_a_column_with_several_names_within_a_slice(
+    bench: SqlBench, mode: str, name: str
+) -> None:
+    """Where DDL commits by itself, each attempt comes one form further."""
+    topic, sink = ScriptedTopic(), bench.sink(tables={"*.*": {"mode": mode}})
+    await sink.committed_offsets([topic.name])
+    topic.append(form(text("a", 2)), ("c", {"id": 1, "a": "one"}), ("c", {"id": 2, "a": "two"}))
+    await sink.apply(topic.slice())
+    wanted, changed = {(1, "one"), (2, "two")}, set[tuple[Any, ...]]()
+    for number, columns in enumerate(SLICES[name], 3):
+        named = next(each[0] for each in columns if each[2] == 2)
+        topic.append(
+            form(*columns),
+            ("c", {"id": number, named: f"c{number}"}),
+            ("u", {"id": 1, named: f"u{number}"}),
+            committed_us=1_800_000_000_000_000 + number,
+        )
+        wanted = {row for row in wanted if row[0] != 1}
+        wanted |= {(1, f"u{number}"), (number, f"c{number}")}
+        changed |= {(1, f"u{number}")}
+    async with asyncio.timeout(60):
+        await sink.apply(topic.slice())
+    topic.append(form(*SLICES[name][-1]), ("c", {"id": 9, named: "nine"}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    rows = {(row["id"], row[named]) for row in await bench.rows("public.orders")}
+    more = changed | {(1, "one")} if mode in ("append", "scd2") else set()
+    assert rows == wanted | more | {(9, "nine")}

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.model.changes import TableChanges
 from headwater.sinks.sink import Slice
 from headwater.sinks.sql.dialects.postgresql import PostgresqlDialect
+from headwater.sinks.sql.failures import SchemaChangeFirst
 from headwater.sinks.sql.target import SqlTarget
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.pipelines.run_process import PATIENCE_S
@@ -275,10 +276,10 @@ async def test_a_table_that_a_killed_run_makes_at_the_last_moment_is_taken(
     topic, asked = ScriptedTopic(), list[list[str]]()
     run_outside = SqlTarget.run_outside
 
-    def run_late(target: SqlTarget, statements: Sequence[str], *, table: str) -> None:
-        asked.append([*statements])
-        run_outside(target, statements, table=table)  # of the killed run
-        run_outside(target, statements, table=table)
+    def run_late(target: SqlTarget, wanted: SchemaChangeFirst) -> None:
+        asked.append([*wanted.statements])
+        run_outside(target, wanted)  # of the killed run
+        run_outside(target, wanted)
 
     monkeypatch.setattr(SqlTarget, "run_outside", run_late)
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))

@@ -1,0 +1,62 @@
+"""The forms that tables have within one slice, where DDL commits by itself."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from headwater.core_log.model.table_schema import TableId, TableSchema
+
+Names = Callable[[TableSchema], dict[str, str]]
+"""Returns the target's names of the source's columns."""
+
+
+@dataclass(slots=True)
+class SliceForms:
+    """A slice begins again after each alteration of a table, with the table's first form.
+
+    Rows of the forms before the alteration are then written under the names that it made. Else
+    renames would be taken back for them, and repeated, for ever.
+    """
+
+    _met: dict[TableId, int] = field(default_factory=dict)
+    """How many forms of a table this attempt has come to."""
+    _reached: dict[TableId, tuple[int, TableSchema]] = field(default_factory=dict)
+    """The form at which the last attempt broke off, and its number."""
+
+    def begin(self) -> None:
+        """Begins an attempt."""
+        self._met.clear()
+
+    def meet(self, table: TableId) -> None:
+        """Counts a form."""
+        self._met[table] = self._met.get(table, 0) + 1
+
+    def break_off(self, schema: TableSchema) -> None:
+        """Notes that the table gets the form that was met last, and the slice begins again."""
+        self._reached[schema.table] = self._met[schema.table], schema
+
+    def end(self) -> None:
+        """Ends the slice."""
+        self._reached.clear()
+
+    def find_names(self, schema: TableSchema, names: Names) -> dict[str, str]:
+        """Returns the target's names of the columns. A column is left out if another one has its
+        name in the form that was reached: the target does not have it any more."""
+        number, reached = self._reached.get(schema.table, (0, schema))
+        if self._met.get(schema.table, 0) >= number or reached.id != schema.id:
+            return names(schema)
+        return _under_later_names(schema, names(schema), reached, names(reached))
+
+
+def _under_later_names(
+    schema: TableSchema, names: Mapping[str, str], reached: TableSchema, later: Mapping[str, str]
+) -> dict[str, str]:
+    of_ids = {each.id: later[each.name] for each in reached.columns if each.id}
+    found = dict[str, str]()
+    for column in schema.columns:
+        name = names[column.name]
+        if column.id and column.name not in schema.key:
+            name = of_ids.get(column.id, name)
+            if column.id not in of_ids and name in of_ids.values():
+                continue
+        found[column.name] = name
+    return found

@@ -183,8 +183,20 @@ class Debezium:
         path = self.directory / "debezium.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+        silent = f"-Djava.util.logging.config.file={os.devnull}"
         classes = f"{self.jars}/*{os.pathsep}{self.directory / 'classes'}"
-        command = ["java", JAVA_MEMORY, quiet, "-cp", classes, "Measure", path, str(rows), *options]
+        command = [
+            "java",
+            JAVA_MEMORY,
+            quiet,
+            silent,
+            "-cp",
+            classes,
+            "Measure",
+            path,
+            rows,
+            *options,
+        ]
         return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
 
 

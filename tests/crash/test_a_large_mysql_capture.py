@@ -11,11 +11,10 @@ import pytest
 from headwater.connectors.mysql.source import MysqlSource
 from headwater.core_log.foundation.errors import SourceUnavailable
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
-from tests.connectors.mysql.conftest import MysqlGuest
+from tests.connectors.mysql.conftest import KINDS, MysqlGuest
 from tests.connectors.mysql.streams import MysqlStory, run_once, running, source_context
 
 IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
-KINDS: tuple[Kind, ...] = ("mysql-9", "mariadb")
 ROWS, STATEMENT_ROWS = (5_000_000, 50_000) if IS_LONG else (0, 0)
 TABLES = 500
 GROWTH_MB_MAX = 250

@@ -1,6 +1,7 @@
 """The stream goes on at a server that has all that was read, and stops at one that has not."""
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,18 @@ import pytest
 from headwater.core_log.foundation.errors import PositionLost
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
 from scripts.embedded_postgres import run_as_nobody
-from tests.connectors.mysql.conftest import MysqlGuest
+from tests.connectors.mysql.conftest import KINDS, MysqlGuest
 from tests.connectors.mysql.streams import MysqlStory, run_once
 
-KINDS: tuple[Kind, ...] = ("mysql-9", "mariadb")
+BEGIN = {
+    "mysql-9": "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {},"
+    " SOURCE_USER = 'root', SOURCE_AUTO_POSITION = 1",
+    "mysql-8.0": "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {},"
+    " MASTER_USER = 'root', MASTER_AUTO_POSITION = 1",
+    "mariadb": "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {},"
+    " MASTER_USER = 'root', MASTER_USE_GTID = slave_pos",
+}
+LOOK_S = 0.02
 
 
 def copy_of(server: EmbeddedMysql, directory: Path) -> EmbeddedMysql:
@@ -57,3 +66,55 @@ async def test_a_capture_goes_on_at_a_promoted_server(kind: Kind, tmp_path: Path
             shutil.rmtree(directory)
 
     assert sorted(row["id"] for row in told.fold("t").values()) == [2, 3]
+
+
+def replicate(source: EmbeddedMysql, replica: EmbeddedMysql) -> None:
+    kind = "mariadb" if source.is_mariadb else source.kind
+    is_new = kind == "mysql-9"
+    replica.execute(BEGIN[kind].format(source.port), f"START {'REPLICA' if is_new else 'SLAVE'}")
+
+
+def promote(replica: EmbeddedMysql) -> None:
+    is_new = replica.kind == "mysql-9"
+    replica.execute(
+        f"STOP {'REPLICA' if is_new else 'SLAVE'}",
+        *([] if replica.is_mariadb else ["SET GLOBAL super_read_only = OFF"]),
+        "SET GLOBAL read_only = OFF",
+    )
+
+
+def wait_for_rows(server: EmbeddedMysql, count: int) -> None:
+    tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'shop'"
+    while not server.execute(tables)[0][0] or server.execute("SELECT count(*) FROM shop.t") != [
+        (count,)
+    ]:
+        time.sleep(LOOK_S)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_read_only_replica_is_captured_and_goes_on_for_its_source(kind: Kind) -> None:
+    updates = "log-slave-updates" if kind in ("mariadb", "mariadb-11.8") else "log-replica-updates"
+    settings = {"server-id": "2", updates if kind != "mysql-8.0" else "log-slave-updates": "ON"}
+    with embedded_mysql(kind) as first, embedded_mysql(kind, settings=settings) as second:
+        replicate(first, second)
+        first.execute(
+            "CREATE DATABASE shop", "CREATE TABLE shop.t (id int PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1)",
+        )  # fmt: skip
+        wait_for_rows(second, 1)
+        second.execute(f"SET GLOBAL {'' if second.is_mariadb else 'super_'}read_only = ON")
+        of_replica, of_source = await run_once(guest_of(second)), await run_once(guest_of(first))
+        first.execute("INSERT INTO shop.t VALUES (2)")
+        wait_for_rows(second, 2)
+        await run_once(guest_of(second), of_replica)
+        assert of_replica.letters("t") == "rc"
+
+        first.kill()
+        promote(second)
+        second.execute("INSERT INTO shop.t VALUES (3)")
+        url = f"mysql://root@127.0.0.1:{first.port},127.0.0.1:{second.port}"
+        for told in (of_replica, of_source):
+            await run_once(guest_of(second), told, url=url)
+
+    assert of_replica.letters("t") == of_source.letters("t") == "rcc"

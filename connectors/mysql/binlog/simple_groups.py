@@ -1,7 +1,9 @@
 """Finds transactions of one row event each, many at a time: their events cost more than rows do."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 from zlib import crc32
@@ -27,7 +29,6 @@ CHECKED = 0x2144DF1C
 """The CRC-32 of anything with its own CRC-32 behind it."""
 KIND_AT, SERVER_AT, SIZE_AT, END_AT = 4, 5, 9, 13
 LONGEST_READ = 8
-FORMAT = bytes([EventType.FORMAT_DESCRIPTION])
 
 _E = EventType
 MYSQL_SHAPE = (
@@ -73,17 +74,21 @@ def find_simple_groups(
 ) -> Iterator[bytes | SimpleGroups]:
     """Yields events one by one, or many of them as transactions. A table's first event has to be
     decoded before those behind it can be found, and a format before all that are behind it."""
-    at = 0
-    for end, event in enumerate(events):
-        if event[KIND_AT : KIND_AT + 1] == FORMAT:
-            yield from _found(events[at:end], decoder)
-            yield event
-            at = end + 1
-    yield from _found(events[at:], decoder)
+    if len(events) < GROUPS_MIN or min(map(len, events)) <= HEADER_BYTES + CRC_BYTES:
+        yield from events
+        return
+    kinds, at = bytes(map(itemgetter(KIND_AT), events)), 0
+    while (end := kinds.find(EventType.FORMAT_DESCRIPTION, at)) >= 0:
+        yield from _found(events[at:end], kinds[at:end], decoder)
+        yield events[end]
+        at = end + 1
+    yield from _found(events[at:], kinds[at:], decoder)
 
 
-def _found(events: Sequence[bytes], decoder: BinlogDecoder) -> Iterator[bytes | SimpleGroups]:
-    if (found := _Burst.of(events, decoder)) is None:
+def _found(
+    events: Sequence[bytes], kinds: bytes, decoder: BinlogDecoder
+) -> Iterator[bytes | SimpleGroups]:
+    if (found := _Burst.of(events, kinds, decoder)) is None:
         yield from events
         return
     at = 0
@@ -111,15 +116,19 @@ class _Burst:
     begins: list[int]
     """The events with which a simple transaction begins."""
     _is_begin: BoolArray
+    _breaks: list[int]
+    """Those of them that have another source, or another kind of rows, than the one before."""
 
     @classmethod
-    def of(cls, events: Sequence[bytes], decoder: BinlogDecoder) -> "_Burst | None":
+    def of(
+        cls, events: Sequence[bytes], kinds_of: bytes, decoder: BinlogDecoder
+    ) -> "_Burst | None":
         """Returns None if there are few such transactions."""
         shape = MARIADB_SHAPE if decoder.is_mariadb else MYSQL_SHAPE
         count = len(events) - len(shape) + 1
-        if count < GROUPS_MIN or min(map(len, events)) <= HEADER_BYTES + CRC_BYTES:
+        if count < GROUPS_MIN:
             return None
-        kinds = np.fromiter((event[KIND_AT] for event in events), np.uint8, len(events))
+        kinds = np.frombuffer(kinds_of, np.uint8)
         is_begin = np.ones(count, np.bool_)
         for place, wanted in enumerate(shape):
             is_begin &= np.isin(kinds[place : place + count], list(wanted))
@@ -134,11 +143,26 @@ class _Burst:
         for place in range(len(shape)):
             is_begin &= is_sound[place : place + count]
         ends = starts + sizes - (CRC_BYTES if decoder.has_checksum else 0)
-        self = cls(events, decoder, data, starts, ends, shape, [], is_begin)
+        self = cls(events, decoder, data, starts, ends, shape, [], is_begin, [])
         places = np.flatnonzero(is_begin)
         is_begin[places] = self._are_plain(places)
-        self.begins = np.flatnonzero(is_begin).tolist()
+        begins = np.flatnonzero(is_begin)
+        self.begins = begins.tolist()
+        told = [kinds[begins + len(shape) - 2].astype(np.int64), *self._sources(begins)]
+        is_break = np.zeros(len(begins), np.bool_)
+        for each in told:
+            is_break[1:] |= each[1:] != each[:-1]
+        self._breaks = begins[is_break].tolist()
         return self
+
+    def _sources(self, begins: Int64Array) -> list[Int64Array]:
+        """Returns what names the server of each transaction."""
+        starts = self.starts[begins]
+        if self.decoder.is_mariadb:
+            places = [starts + HEADER_BYTES + DOMAIN_AT, starts + SERVER_AT]
+            return [_numbers(self.data, each, "<u4") for each in places]
+        uuid = starts + HEADER_BYTES + 1
+        return [_numbers(self.data, uuid + half, "<i8") for half in (0, 8)]
 
     def _are_plain(self, begins: Int64Array) -> BoolArray:
         """Whether transactions begin here that are neither XA nor DDL, nor have two times."""
@@ -174,23 +198,20 @@ class _Burst:
         if known is None:
             return None
         layout, head = known
-        first = events[begin + rows_at]
-        kind, fixed = first[KIND_AT], first[HEADER_BYTES : HEADER_BYTES + head]
+        fixed = events[begin + rows_at][HEADER_BYTES : HEADER_BYTES + head]
         head += HEADER_BYTES
-        source, at, rows = self._source(begin), begin, list[bytes]()
-        while at < len(self._is_begin) and self._is_begin[at]:
+        stop = bisect_right(self._breaks, begin)
+        end = self._breaks[stop] if stop < len(self._breaks) else len(self._is_begin)
+        at, rows = begin, list[bytes]()
+        while at < end and self._is_begin[at]:
             event, named = events[at + rows_at], events[at + rows_at - 1]
-            if (
-                event[KIND_AT] != kind
-                or event[HEADER_BYTES:head] != fixed
-                or named[HEADER_BYTES : len(named) - tail] != body
-                or self._source(at) != source
-            ):
+            named = named[HEADER_BYTES : len(named) - tail]
+            if named != body or event[HEADER_BYTES:head] != fixed:
                 break
             rows.append(event[head : len(event) - tail])
             at += step
         self.decoder.use_table(body)
-        return self._groups(np.arange(begin, at, step), layout, rows, source)
+        return self._groups(np.arange(begin, at, step), layout, rows, self._source(begin))
 
     def _source(self, begin: int) -> bytes:
         event = self.events[begin]

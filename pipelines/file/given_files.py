@@ -4,6 +4,8 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
 
+from pydantic import ValidationError
+
 from headwater.config.document import ListNode, MappingNode, parse_document
 from headwater.config.mistakes import Code, MistakesFound
 from headwater.config.redaction import Redaction
@@ -59,7 +61,15 @@ def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
             hint="--swap puts a copy in its place; --into wants another one",
             sink=part.name,
         )
-    return part_again(part.name, {**part.content, key: place}, is_source=False)
+    try:
+        return part_again(part.name, {**part.content, key: place}, is_source=False)
+    except ValidationError as error:
+        raise ConfigError(
+            "this is no target of such a sink",
+            sink=part.name,
+            type=part.kind,
+            why=error.errors()[0]["msg"],
+        ) from None
 
 
 def sink_of_words(

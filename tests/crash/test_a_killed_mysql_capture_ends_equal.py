@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
-from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
+from scripts.embedded_mysql import EmbeddedMysql, embedded_mysql
 from scripts.embedded_postgres import embedded_postgres
+from tests.connectors.mysql.conftest import KINDS
 from tests.crash.audit import sinks_of
 from tests.crash.audited_life import (
     AUDIT_SEED,
@@ -28,7 +29,6 @@ from tests.crash.mysql_load import TABLES, MysqlShopWriter
 from tests.crash.source_load import source_load
 
 LIVES = 20 if IS_LONG else 1
-KINDS: tuple[Kind, ...] = ("mysql-9", "mariadb")
 SURVIVING = {"innodb-flush-log-at-trx-commit": "2"}
 """Each commit reaches the operating system, so that a killed server has all that it has logged."""
 DDL = (

@@ -12,8 +12,9 @@ from random import Random
 
 import pytest
 
-from scripts.embedded_mysql import Kind, embedded_mysql
+from scripts.embedded_mysql import embedded_mysql
 from scripts.embedded_postgres import embedded_postgres
+from tests.connectors.mysql.conftest import KINDS
 from tests.crash.captured_server import MysqlServer
 from tests.crash.ddl_targets import Target
 from tests.crash.ddl_world import World, lived, targets_of
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 SECONDS = int(os.environ.get("HEADWATER_DDL_SECONDS", 300))
 SEED = int(os.environ.get("HEADWATER_DDL_SEED", 0))
-KINDS: tuple[Kind, ...] = ("mysql-9", "mariadb")
 
 
 @pytest.fixture(scope="module", params=KINDS)

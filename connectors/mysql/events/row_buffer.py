@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headwater.connectors.mysql.binlog.rows import RowChange, RowsEvent, read_rows
 from headwater.connectors.mysql.kernels.kernels import MysqlKernels
 from headwater.connectors.mysql.kernels.selection import chosen_kernels
-from headwater.connectors.mysql.server.catalog import MysqlTable
+from headwater.connectors.mysql.server.catalog import MysqlTable, rows_of
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from headwater.core_log.model.changes import (
     ColumnOrValue,
@@ -233,7 +233,7 @@ def _batch(table: MysqlTable, columns: Mapping[int, pa.Array]) -> pa.RecordBatch
         plan.log_column(columns[place])
         for plan, place in zip(table.plans, table.places, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema.arrow)
+    return rows_of(table, arrays)
 
 
 def _with_moves(updates: _Part, before: pa.RecordBatch, key: Sequence[str]) -> _Part:

@@ -11,6 +11,7 @@ from headwater.connectors.mysql.server.connection import MysqlConnection, in_our
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition
 from headwater.connectors.mysql.types.column_plan import MysqlColumnPlan, plan_of
+from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.foundation.name_patterns import Pattern, Patterns
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
@@ -290,5 +291,15 @@ def labels_of(column_type: str) -> tuple[str, ...]:
     )
 
 
-def rows_of(columns: Sequence[pa.Array], table: MysqlTable) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(list(columns), schema=table.schema.arrow)
+def rows_of(table: MysqlTable, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Returns the captured columns as rows. A key has no nulls at the server."""
+    rows = pa.RecordBatch.from_arrays(list(columns), schema=table.schema.arrow)
+    for name in table.schema.key:
+        if rows.column(name).null_count:
+            raise SourceRejected(
+                "the key of a row is a date that no calendar has, and would be null",
+                table=str(table.table),
+                column=name,
+                hint="correct the row, or leave the table out of `tables`",
+            )
+    return rows

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headwater.connectors.mysql.kernels.kernels import MysqlKernels
 from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.position import BinlogPosition
-from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, rows_of
 from headwater.connectors.mysql.server.connection import (
     DEFINITION_CHANGED,
     MysqlConnection,
@@ -115,7 +115,7 @@ def read_chunk(
         try:
             with _form_is_checked():
                 query = chunk_query(table, after, upto, rows=rows_max)
-                found, last = rows_of(table, connection.blocks(query, kernels), kernels)
+                found, last = read_blocks(table, connection.blocks(query, kernels), kernels)
             now = catalog.table(connection, table.table)
         finally:
             connection.execute("ROLLBACK")
@@ -156,7 +156,7 @@ def _form_is_checked() -> Iterator[None]:
         raise
 
 
-def rows_of(
+def read_blocks(
     table: MysqlTable, blocks: Iterable[TextRows], kernels: MysqlKernels
 ) -> tuple[pa.RecordBatch, tuple[bytes, ...] | None]:
     """Returns all rows, and the key's cells of the last one."""
@@ -175,7 +175,7 @@ def rows_of(
 
 def batch_of(table: MysqlTable, cells: Sequence[pa.BinaryArray]) -> pa.RecordBatch:
     columns = [plan.text_column(each) for plan, each in zip(table.plans, cells, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)
+    return rows_of(table, columns)
 
 
 def connect_to_same(connect: Callable[[], MysqlConnection], server: MysqlServer) -> MysqlConnection:

@@ -22,6 +22,10 @@ from tests.connectors.mysql.streams import MysqlStory, run_once, running, source
 
 HOUR_MS = 3_600_000
 T = "CREATE TABLE t (id int PRIMARY KEY, v varchar(50), n int)"
+PARTS = (
+    "ALTER TABLE t PARTITION BY RANGE (id) (PARTITION low VALUES LESS THAN (2),"
+    " PARTITION high VALUES LESS THAN MAXVALUE)"
+)
 
 
 def phases(told: MysqlStory, table: str = "t") -> list[Phase]:
@@ -106,9 +110,22 @@ async def test_a_transaction_is_one_commit_with_counted_changes(mysql_guest: Mys
          "RENAME TABLE t TO _t_del, _t_gho TO t", "DROP TABLE _t_del"],
         ["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, other int)",
          "INSERT INTO t VALUES (2, 2), (9, 9)"],
+        ["CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new DROP COLUMN n",
+         "INSERT INTO _t_new SELECT id, v FROM t",
+         "RENAME TABLE t TO _t_old, _t_new TO t", "DROP TABLE _t_old"],
+        [PARTS, "ALTER TABLE t DROP PARTITION low"],
+        [PARTS, "ALTER TABLE t TRUNCATE PARTITION low"],
+        [PARTS, "CREATE TABLE x (id int PRIMARY KEY, v varchar(50), n int)",
+         "INSERT INTO x VALUES (1, 'moved', 7)",
+         "ALTER TABLE t EXCHANGE PARTITION low WITH TABLE x"],
+        [PARTS, "ALTER TABLE t REORGANIZE PARTITION high INTO (PARTITION mid VALUES LESS THAN (3),"
+         " PARTITION high VALUES LESS THAN MAXVALUE)"],
         ["ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)"],
     ],
-    ids=["add", "drop", "type", "order", "rename", "gh-ost", "anew", "key"],
+    ids=[
+        "add", "drop", "type", "order", "rename", "gh-ost", "anew", "pt-osc", "drop-partition",
+        "truncate-partition", "exchange-partition", "reorganize-partition", "key",
+    ],
 )  # fmt: skip
 async def test_the_table_equals_its_source_after_ddl(
     mysql_guest: MysqlGuest, ddl: list[str]
@@ -516,6 +533,72 @@ async def test_a_table_with_more_rows_than_may_be_read_again_waits_for_a_person(
     assert "`snapshot.reread_max_rows` is 10" in quarantined.why
     assert f"headwater snapshot start shop/{mysql_guest.database}.t" in quarantined.why
     check_equal(told, mysql_guest)
+
+
+async def test_a_forbidden_change_waits_for_a_person(mysql_guest: MysqlGuest) -> None:
+    rules = {"schema_changes": {"drop_column": "fail"}}
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1)")
+    mysql_guest.execute("ALTER TABLE t DROP COLUMN n", "INSERT INTO t VALUES (2, 'b')")
+    await run_once(mysql_guest, told, rules)
+
+    assert phases(told) == [Phase.QUARANTINED]
+
+
+async def test_copies_of_schema_tools_are_captured_only_by_their_exact_names(
+    mysql_guest: MysqlGuest,
+) -> None:
+    copies = ("_t_gho", "_t_ghc", "_t_del", "_t_new", "_t_old")
+    mysql_guest.execute(
+        T, "CREATE VIEW seen AS SELECT * FROM t",
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in copies),
+    )  # fmt: skip
+    exactly = [f"{mysql_guest.database}.{name}" for name in ("t", "_t_new")]
+
+    found = [
+        [schema.table.name for schema in await MysqlSource(each, source_context()).discover()]
+        for each in (mysql_guest.settings(), mysql_guest.settings(tables=exactly))
+    ]
+
+    assert [sorted(names) for names in found] == [["t"], ["_t_new", "t"]]
+
+
+async def test_a_date_that_no_calendar_has_stops_the_source_in_a_key_and_is_null_elsewhere(
+    mysql_guest: MysqlGuest,
+) -> None:
+    mysql_guest.execute("CREATE TABLE k (d date PRIMARY KEY, e date)")
+    told = await run_once(mysql_guest)
+    mysql_guest.execute("SET SESSION sql_mode = ''", "INSERT INTO k VALUES ('2026-01-02', 0)")
+    await run_once(mysql_guest, told)
+    assert told.letters("k") == "c" and told.events("k")[0][1]["e"] is None
+    mysql_guest.execute("SET SESSION sql_mode = ''", "INSERT INTO k VALUES ('0000-00-00', NULL)")
+
+    with pytest.raises(SourceRejected, match="no calendar"):
+        await run_once(mysql_guest, told)
+
+
+async def test_a_system_versioned_table_is_left_out_and_the_others_go_on(
+    mysql_guest: MysqlGuest,
+) -> None:
+    if not mysql_guest.server.is_mariadb:
+        pytest.skip("MySQL has no such tables")
+    told = await begun(
+        mysql_guest, T, "CREATE TABLE past (id int PRIMARY KEY, v int) WITH SYSTEM VERSIONING",
+        "CREATE SEQUENCE numbers", "INSERT INTO t VALUES (1, 'a', 1)",
+    )  # fmt: skip
+    mysql_guest.execute(
+        "INSERT INTO past VALUES (1, 1)", "UPDATE past SET v = 2", "DO NEXTVAL(numbers)",
+        "INSERT INTO t VALUES (2, 'b', 2)",
+    )  # fmt: skip
+    await run_once(mysql_guest, told)
+
+    assert told.letters("t") == "rc" and not told.letters("past") + told.letters("numbers")
+    findings = await MysqlSource(mysql_guest.settings(), source_context()).examine()
+    assert [each.left_out for each in findings if each.left_out] == [
+        (f"{mysql_guest.database}.past",)
+    ]
+    mysql_guest.execute("ALTER TABLE past DROP SYSTEM VERSIONING")
+    await run_once(mysql_guest, told)
+    check_equal(told, mysql_guest, "past")
 
 
 async def test_a_table_for_which_there_is_no_room_waits_for_a_person(

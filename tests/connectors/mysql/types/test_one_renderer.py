@@ -7,7 +7,7 @@ from headwater.connectors.mysql.binlog.rows import RowsEvent, read_rows
 from headwater.connectors.mysql.kernels.selection import kernels_of
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, identifier
 from headwater.connectors.mysql.server.connection import connect
-from headwater.connectors.mysql.snapshot.chunk_reader import rows_of
+from headwater.connectors.mysql.snapshot.chunk_reader import read_blocks
 from headwater.connectors.mysql.types.column_definition import is_logged_as
 from headwater.core_log.foundation.speed import Speed
 from headwater.core_log.model.table_schema import TableId
@@ -154,7 +154,7 @@ def test_every_value_of_every_type_is_the_same_from_the_log_and_from_a_select(
         asked = ", ".join(plan.asked.format(identifier(plan.column.name)) for plan in table.plans)
         query = f"SELECT {asked} FROM `{mysql_guest.database}`.t{at} ORDER BY id"
         blocks = connection.blocks(query, kernels)
-        selected = rows_of(table, blocks, kernels)[0].column(1)
+        selected = read_blocks(table, blocks, kernels)[0].column(1)
         [layout] = {event.layout for event in events}
         rows = read_rows(layout, [event.rows for event in events], kernels, {1})
         logged = table.plans[1].log_column(rows.after[1])

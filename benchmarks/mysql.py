@@ -60,6 +60,17 @@ ROWS = (
         True),
     Row("documents-json", "the same as JSON, rows/s", "per_second", None, True),
 )  # fmt: skip
+SHARED = "two cores are shared by the server, the source and the broker"
+WHY = {
+    "snapshot-1": SHARED,
+    "snapshot-2": SHARED,
+    "catch-up": SHARED,
+    "full": SHARED,
+    "single": SHARED,
+    "latency": SHARED,
+    "start": SHARED,
+}
+"""Why a row can miss what it should reach, as far as that was found out."""
 STAGES = ("snapshot", "catch-up", "full", "single", "latency", "start", "documents", "giant")
 
 
@@ -266,6 +277,10 @@ def page(collected: Collected, shrink: int) -> str:
         *(line_of(row, collected) for row in ROWS if collected.figures.get(row.name)),
         "",
     ]
+    measured = [row for row in ROWS if collected.figures.get(row.name)]
+    missed = [row.name for row in measured if "missed" in line_of(row, collected)]
+    if told := [f"- {name}: {WHY[name]}." for name in dict.fromkeys(missed) if name in WHY]:
+        lines += ["## Where it is missed, and why", "", *told, ""]
     if shrink > 1:
         lines += [f"Only a trial: all counts were divided by {shrink}.", ""]
     if collected.failures:

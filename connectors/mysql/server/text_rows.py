@@ -22,7 +22,7 @@ BLOCK_BYTES = 2 << 20
 REST_MS, REST_BYTES = 1, 64 << 10
 """A pause after so few bytes: more then arrive at a time, at less cost for both sides."""
 END, ERROR = 0xFE, 0xFF
-END_BYTES = 5
+END_BYTES, ERROR_BYTES_MIN = 5, 3
 ROW_BYTES_MAX = (1 << 30) + PACKET_BYTES_MAX
 
 
@@ -61,6 +61,8 @@ def blocks_of(raw: Any, kernels: MysqlKernels) -> Iterator[TextRows]:
         if len(ends):
             if firsts[count] == ERROR:
                 said = buffer[starts[count] : stops[count]].tobytes()
+                if len(said) < ERROR_BYTES_MIN:
+                    raise DecodeError("an error of the server has no number")
                 pymysql.err.raise_mysql_exception(said)
             return
         if (long := _long_row(buffer, used, filled)) is not None:

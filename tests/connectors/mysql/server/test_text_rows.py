@@ -36,7 +36,7 @@ class FakeReader:
         piece, self.content = self.content[:7], self.content[7:]
         return piece
 
-    def readinto(self, room: memoryview) -> int:
+    def readinto(self, room: Any) -> int:
         size = min(len(room), self.chance.randrange(1, 1 << 20))
         piece, self.content = self.content[:size], self.content[size:]
         room[: len(piece)] = np.frombuffer(piece, np.uint8)
@@ -60,7 +60,7 @@ def packet(payload: bytes) -> bytes:
 
 
 def rows_in(content: bytes, kernels: Any, *, columns: int) -> list[tuple[Any, ...]]:
-    found = []
+    found = list[tuple[Any, ...]]()
     for block in blocks_of(FakeDriver(FakeReader(content)), kernels):
         cells = [each.to_pylist() for each in block.columns(columns, kernels)]
         found += zip(*cells, strict=True)

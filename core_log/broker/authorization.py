@@ -9,6 +9,10 @@ from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fields import fields_of
 from headwater.core_log.protocol.message import response_type
+from headwater.core_log.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from headwater.core_log.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
 from headwater.core_log.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -161,10 +165,11 @@ def allows(
     name: str = CLUSTER_NAME,
 ) -> bool:
     """Whether the client may do this on the resource."""
-    authorizer = broker.authorizer
-    return authorizer is None or authorizer.allows(
-        context.principal, context.client_host, operation, resource_type, name
-    )
+    authorizer, security = broker.authorizer, broker.security
+    if authorizer is None:  # a cluster secret without authentication of clients
+        is_for_brokers = operation is CLUSTER_ACTION and security.guards_nodes
+        return not is_for_brokers or context.principal in security.super_users
+    return authorizer.allows(context.principal, context.client_host, operation, resource_type, name)
 
 
 def denial(
@@ -216,7 +221,7 @@ def authorized_operations(
 async def answer(broker: "Broker", served: ServedApi, request: Any, context: RequestContext) -> Any:
     """Returns the handler's response, or the refusal of the whole request."""
     assert served.handler is not None, "an API without a raw handler has an ordinary one"
-    if broker.authorizer is None:
+    if not broker.asks_who:
         return await served.handler(broker, request, context)
     is_refused = not _may_ask(broker, served.api_key, context)
     if is_refused:
@@ -258,6 +263,16 @@ def _refuse_filters(request: Any, code: ErrorCode) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=[result] * len(request.filters))
 
 
+def _refuse_users(request: Any, code: ErrorCode) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user=user, error_code=code, error_message=code.meaning)
+            for user in users
+        ]
+    )
+
+
 def _refuse_markers(request: Any, code: ErrorCode) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         markers=[
@@ -283,5 +298,6 @@ REFUSALS: Mapping[int, Callable[[Any, ErrorCode], Any]] = {
     27: _refuse_markers,
     30: _refuse_acls,
     31: _refuse_filters,
+    51: _refuse_users,
 }
 """The refusals of APIs whose response has no error for all of it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
@@ -10,14 +10,16 @@ from headwater.core_log.broker.active_controller import ActiveController
 from headwater.core_log.broker.audit_log import AuditLog
 from headwater.core_log.broker.batch_contents import Scratch
 from headwater.core_log.broker.cluster_member import ClusterMember
+from headwater.core_log.broker.connection import Peer
 from headwater.core_log.broker.coordination import Coordination
+from headwater.core_log.broker.credentials import Credentials, cluster_secret_of
 from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.forwarder import create_elsewhere
 from headwater.core_log.broker.group_commit import GroupCommit
 from headwater.core_log.broker.in_sync_proposals import InSyncProposals
 from headwater.core_log.broker.metadata_quorum import MetadataQuorum, VoteLost
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.peers import Address, Peers, dial_peer
+from headwater.core_log.broker.peers import Address, Peers, PeerSettings, dial_peer
 from headwater.core_log.broker.quorum_log import MetadataStateLog
 from headwater.core_log.broker.replicas import Replicas
 from headwater.core_log.broker.transaction_markers import TransactionMarkers
@@ -49,11 +51,18 @@ from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_s
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.replication.voters import ReplicaKey
 from headwater.core_log.security.authorizer import Authorizer
+from headwater.core_log.security.listener_security import ListenerSecurity, security_of
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.properties import decode_uuid
 from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
+HASHES_AT_ONCE = 2
+
+
+def authorizer_of(security: ListenerSecurity) -> Authorizer | None:
+    """Returns the authorizer; None where clients need not say who they are."""
+    return Authorizer(map(str, security.super_users)) if security.authenticates else None
 
 
 class Broker:
@@ -79,6 +88,21 @@ class Broker:
         self.node_id, self.cluster_id = settings.node_id, store.cluster_id
         self._random, self.broker_epoch, self.is_stopping = random, -1, False
         self.configs = TopicConfigs(settings.config)
+        self.security = security_of(settings)
+        secret = cluster_secret_of(settings, store.files)
+        self.peer_settings = PeerSettings(secret, settings.security.tls)
+        self.credentials = Credentials(
+            settings,
+            self.security,
+            store.files,
+            cluster_secrets=secret,
+            image=lambda: self.image,
+            random=random,
+        )
+        self.await_login: Callable[[Peer], None] = lambda _: None
+        """Bounds the time that a client has for its authentication; the server's."""
+        self.hashing = asyncio.Semaphore(HASHES_AT_ONCE)
+        """For passwords that clients send, each of which takes milliseconds of a processor."""
         self.opening, self.scratch = asyncio.Lock(), Scratch()
         """For large batches, which are checked one after the other."""
         self.committer = GroupCommit(
@@ -96,7 +120,7 @@ class Broker:
         self.address: Address = ("", 0)
         self.is_open = False
         """Whether clients are served; other brokers are served before."""
-        self.authorizer: Authorizer | None = None
+        self.authorizer = authorizer_of(self.security)
         """Decides who may do what; without one everybody may do everything."""
         self.audit = AuditLog(store.files, store.log_directory.parent, clock)
         self.active_controller = ActiveController(self)
@@ -117,6 +141,11 @@ class Broker:
 
     def new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether anything depends on who a client is."""
+        return self.security.guards_nodes or self.authorizer is not None
 
     @property
     def image(self) -> MetadataImage:

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.broker.peers import Address, Peers, PeerSettings
-from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogUnavailable
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    HeadwaterError,
+    LogRejected,
+    LogUnavailable,
+)
 from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.links.node import open_link
-from headwater.core_log.links.rpc import Dial
+from headwater.core_log.links.rpc import Dial, Rpc
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.message import Request
 from headwater.core_log.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -58,6 +63,7 @@ class ClusterMember:
             controller_id=lambda: broker.quorum.leader_id,
             answer_here=self._answer_here,
             node_id=broker.node_id,
+            settings=broker.peer_settings,
         )
 
     async def _answer_here(self, request: Request[Any]) -> Any:
@@ -205,13 +211,13 @@ class ClusterMember:
 
 
 async def describe_cluster(
-    dial: Dial, addresses: Sequence[Address]
+    dial: Dial, addresses: Sequence[Address], settings: PeerSettings
 ) -> DescribeClusterResponse | None:
     """Returns the cluster of the first broker that answers, as it describes it."""
     for host, port in addresses:
         try:
-            link = await open_link(host, port, dial, PeerSettings())
-        except (ConnectionLost, HeadwaterError) as error:
+            link = await open_accepted(host, port, dial, settings)
+        except (ConnectionLost, LogUnavailable) as error:
             logger.debug("no broker answers at %s:%d: %s", host, port, error)
             continue
         try:
@@ -223,13 +229,34 @@ async def describe_cluster(
     return None
 
 
-async def find_cluster_id(dial: Dial, addresses: Sequence[Address], *, node_id: int) -> str:
+async def open_accepted(host: str, port: int, dial: Dial, settings: PeerSettings) -> Rpc:
+    """Tries both secrets where there are two; raises `ConfigError` if the broker refuses them."""
+    for _ in range(len(settings.find_secrets()) - 1):
+        try:
+            return await open_link(host, port, dial, settings)
+        except LogRejected:
+            settings.turn += 1
+    try:
+        return await open_link(host, port, dial, settings)
+    except LogRejected as error:
+        raise ConfigError(
+            "a broker of the cluster does not accept this one, or is not trusted by it",
+            hint="--cluster-secret has the same content on all of them; "
+            "security.tls.ca_file has the authority that signed their certificates",
+            broker=f"{host}:{port}",
+            reason=error.statement,
+        ) from None
+
+
+async def find_cluster_id(
+    dial: Dial, addresses: Sequence[Address], settings: PeerSettings, *, node_id: int
+) -> str:
     """Waits until a broker of the cluster answers, and until nobody there has our node id: after
     its disk was wiped a node may be back before its former session is over."""
     time = asyncio.get_running_loop().time
     began_s, is_logged = time(), False
     while True:
-        found = await describe_cluster(dial, addresses)
+        found = await describe_cluster(dial, addresses, settings)
         if found is not None:
             if node_id not in {each.broker_id for each in found.brokers}:
                 return found.cluster_id

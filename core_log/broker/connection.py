@@ -5,13 +5,17 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from struct import Struct
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.security.login import REQUEST_BYTES_MAX, Login
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 from headwater.core_log.storage.files import FileRange
+
+if TYPE_CHECKING:
+    from headwater.core_log.links.tls import TlsSocket
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +28,8 @@ FIRST_BUFFER_BYTES = 8 << 10
 KEPT_BUFFER_BYTES = 4 << 20
 ANSWERS_WAITING_MAX = 128
 SENDFILE_BYTES_MAX = 1 << 20
+TLS_BYTES_MAX = 1 << 18
+TLS_HANDSHAKE = 0x16  # the first byte of a client that begins TLS
 
 
 class Recipient(Protocol):
@@ -71,8 +77,15 @@ class Peer(Protocol):
     client_host: str
     listener_host: str
     listener_port: int
+    is_closed: bool
     principal: Principal
     """On whose behalf its requests are made."""
+    login: Login | None
+    """How far it is with its authentication; None once it is known, or need not be."""
+
+    def admit(self, principal: Principal) -> None:
+        """Ends its authentication."""
+        ...
 
     def close_when_sent(self) -> None: ...
     def close(self) -> None: ...
@@ -93,13 +106,19 @@ class ClientConnection:
     sync."""
 
     def __init__(
-        self, peer: socket.socket, loop: asyncio.AbstractEventLoop, handler: FrameHandler
+        self,
+        peer: "socket.socket | TlsSocket",
+        loop: asyncio.AbstractEventLoop,
+        handler: FrameHandler,
+        *,
+        principal: Principal = ANONYMOUS,
+        login: Login | None = None,
     ) -> None:
         self.socket, self._loop, self._handler = peer, loop, handler
         self.fileno = peer.fileno()
         self.client_host, self.client_port = peer.getpeername()[:2]
         self.listener_host, self.listener_port = peer.getsockname()[:2]
-        self.principal = ANONYMOUS
+        self.principal, self.login = principal, login
         self.is_closed = False
         self._buffer = bytearray(FIRST_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -110,12 +129,16 @@ class ClientConnection:
         self._is_blocked = self._is_full = self._is_parsing = False
         self._is_reading = self._is_writing = False
         self._closes_when_sent = self._is_ended = False
+        self._held: Callable[[], int] | None = getattr(peer, "pending", None)
+        """Of TLS: the number of bytes that are received, and that the loop does not see."""
         self._read_on()
 
     def _read_on(self) -> None:
         if not (self._is_reading or self._is_ended or self.is_closed):
             self._is_reading = True
             self._loop.add_reader(self.fileno, self._on_readable)
+            if self._held is not None and self._held():
+                self._loop.call_soon(self._on_readable)
 
     def _read_no_more(self) -> None:
         if self._is_reading:
@@ -123,6 +146,15 @@ class ClientConnection:
             self._loop.remove_reader(self.fileno)
 
     def _on_readable(self) -> None:
+        if self._held is None:
+            self._receive()
+            return
+        while self._is_reading:
+            self._receive()
+            if not self._is_reading or not self._held():
+                return
+
+    def _receive(self) -> None:
         if self._filled == len(self._buffer) and not self._make_room():
             self._read_no_more()  # if the buffer is full, reading waits for the current request
             return
@@ -191,8 +223,14 @@ class ClientConnection:
         if rest < _LENGTH.size:
             return 0
         size: int = _LENGTH.unpack_from(self._buffer, self._parsed)[0]
-        if not SMALLEST_FRAME_BYTES <= size <= self._handler.request_bytes_max:
-            self._refuse(f"a frame of {size} bytes is not served")
+        limit = self._handler.request_bytes_max if self.login is None else REQUEST_BYTES_MAX
+        if not SMALLEST_FRAME_BYTES <= size <= limit:
+            begins_tls = size >> 24 == TLS_HANDSHAKE and self._held is None
+            self._refuse(
+                "it begins TLS, and this listener is without"
+                if begins_tls
+                else f"a frame of {size} bytes is not served"
+            )
             return 0
         return size if rest >= _LENGTH.size + size else 0
 
@@ -319,7 +357,8 @@ class ClientConnection:
             buffers.append(chunk)
         data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
         more = socket.MSG_MORE if len(buffers) < len(self._ready) else 0
-        self._sent += self.socket.send(memoryview(data)[self._sent :], more)
+        rest = memoryview(data)[self._sent :]
+        self._sent += self.socket.send(rest, more)
         if self._sent < len(data):
             return False
         for _ in buffers:
@@ -330,7 +369,11 @@ class ClientConnection:
     def _send_file(self, file_range: FileRange) -> bool:
         count = min(file_range.size - self._sent, SENDFILE_BYTES_MAX)
         position = file_range.position + self._sent
-        sent = os.sendfile(self.fileno, file_range.file.fileno(), position, count)
+        if self._held is None:
+            sent = os.sendfile(self.fileno, file_range.file.fileno(), position, count)
+        else:  # the kernel cannot encrypt it
+            data = file_range.file.read(position, min(count, TLS_BYTES_MAX))
+            sent = self.socket.send(data) if data else 0
         if sent == 0:
             raise OSError("segment file is shorter than the range promised from it")
         self._sent += sent
@@ -345,6 +388,9 @@ class ClientConnection:
         )
         self._flush()  # an earlier answer, which is valid
         self.close()
+
+    def admit(self, principal: Principal) -> None:
+        self.principal, self.login = principal, None
 
     def close_when_sent(self) -> None:
         """Accepts no further request, and closes once all requests are answered."""

@@ -52,6 +52,8 @@ class ServedApi:
     """Only the controller answers it; other brokers pass it on."""
 
 
+ONLY_NODES = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 82})
+"""APIs that only brokers ask each other for."""
 SERVED: dict[int, ServedApi] = {}
 
 

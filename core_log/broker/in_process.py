@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.connection import Answer, Reply, ResponsePart
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
-from headwater.core_log.security.principal import LOCAL
+from headwater.core_log.security.login import Login
+from headwater.core_log.security.principal import LOCAL, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,8 @@ class InProcessChannel:
         self.is_closed = False
         self.client_host, self.client_port = "in-process", 0
         self.listener_host, self.listener_port = address
-        self.principal = LOCAL
+        self.principal: Principal = LOCAL
+        self.login: Login | None = None
         server.join(self)
 
     @property
@@ -105,6 +107,9 @@ class InProcessChannel:
     def _fail(self, waiting: "Future[memoryview] | None", error: BaseException) -> None:
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)
+
+    def admit(self, principal: Principal) -> None:
+        self.principal, self.login = principal, None
 
     def close_when_sent(self) -> None:
         self.close()

@@ -14,18 +14,19 @@ from weakref import WeakKeyDictionary
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.cluster_member import describe_cluster, find_cluster_id
+from headwater.core_log.broker.credentials import cluster_secret_of
 from headwater.core_log.broker.dispatch import load_handlers
 from headwater.core_log.broker.held_log import release
 from headwater.core_log.broker.log_cleaner import Compact, LogCleaner
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.peers import dial_peer
+from headwater.core_log.broker.peers import Address, PeerSettings, dial_with
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.clock import Clock, SystemClock
 from headwater.core_log.foundation.endpoint import (
     Endpoint,
     encode_endpoint,
+    is_loopback,
     parse_address,
-    refuse_unsafe,
 )
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
@@ -33,6 +34,7 @@ from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.security.listener_security import security_of
 from headwater.core_log.storage.compaction import compact
 from headwater.core_log.storage.files import Files, OsFiles
 from headwater.core_log.storage.properties import META
@@ -40,6 +42,7 @@ from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
 FOLLOWERS_EXPIRE_LATER_MS = 3_600_000
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})
 LOOK_S = 5.0
 """Interval of the check of partitions without a reported failure."""
 
@@ -141,7 +144,8 @@ class RunningBroker:
         """Returns once every partition and coordinator is ready and the listener accepts. `http`
         and `command` are for other processes, see `Endpoint`."""
         clock, files, random = clock or SystemClock(), files or OsFiles(), random or SystemRandom()
-        refuse_unsafe(parse_address(settings.listen)[0])
+        security_of(settings)
+        advertised = advertised_address(settings)
         store = Store.open(
             settings.data,
             files=files,
@@ -151,8 +155,16 @@ class RunningBroker:
             cluster_id=await cluster_to_join(settings, files),
         )
         try:
-            broker = Broker(settings, store, load_handlers(), clock=clock, random=random)
+            broker = Broker(
+                settings,
+                store,
+                load_handlers(),
+                clock=clock,
+                random=random,
+                dial=dial_with(settings.security.tls),
+            )
             server = BrokerServer(broker, broker.served)
+            broker.await_login = server.await_login
             server.bind(settings.listen)
         except BaseException:
             store.close(clean=False)
@@ -162,7 +174,7 @@ class RunningBroker:
             release(files, settings.data)  # links of a backup that was killed
             if broker.needs_peers:
                 server.start_accepting()
-            await broker.open(*server.address)
+            await broker.open(*(advertised or server.address))
             running.write_endpoint(http)
             store.keep_reserve()
         except BaseException:
@@ -177,8 +189,18 @@ class RunningBroker:
     @property
     def endpoint(self) -> str:
         """HOST:PORT of the Kafka listener."""
-        host, port = self.server.address
+        host, port = advertised_address(self.broker.settings) or self.server.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def _local_password(self) -> str | None:
+        broker = self.broker
+        return broker.credentials.local_password if broker.security.authenticates else None
+
+    @property
+    def _trusted_file(self) -> str | None:
+        tls = self.broker.settings.security.tls
+        return None if tls is None else str((tls.ca_file or tls.certificate_file).absolute())
 
     def write_endpoint(self, http: str | None, *, control: str | None = None) -> None:
         """Writes the file by which other processes find the owner of this data directory (decision
@@ -190,6 +212,8 @@ class RunningBroker:
             token=self.token,
             control=control,
             command=self._command,
+            secret=self._local_password,
+            ca_file=self._trusted_file,
         )
         self.broker.store.write_endpoint(encode_endpoint(endpoint))
 
@@ -203,12 +227,41 @@ class RunningBroker:
         await self.broker.close()
 
 
+def advertised_address(settings: BrokerSettings) -> Address | None:
+    """Returns the address that others are told; None for that of the listener."""
+    if settings.advertise:
+        host, port = parse_address(settings.advertise)
+        if port == 0:
+            raise ConfigError("the advertised address has no port", got=settings.advertise)
+        return host, port
+    if parse_address(settings.listen)[0] in EVERY_ADDRESS:
+        raise ConfigError(
+            "the listener takes every address, so that others must be told one",
+            hint="--advertise HOST:PORT, as clients and other brokers reach it",
+            listen=settings.listen,
+        )
+    return None
+
+
 async def cluster_to_join(
-    settings: BrokerSettings, files: Files, dial: Dial = dial_peer
+    settings: BrokerSettings, files: Files, dial: Dial | None = None
 ) -> str | None:
     """Returns the id of the cluster that is to be joined, None without one. A directory that is a
     member already needs nobody else to begin."""
+    is_fresh = not files.exists(settings.data / META)
+    if settings.begin and not is_fresh:
+        raise ConfigError(
+            "the data directory holds a cluster already",
+            hint="leave out --begin",
+            data=str(settings.data),
+        )
     if not settings.join:
+        if is_fresh and not (settings.begin or is_loopback(parse_address(settings.listen)[0])):
+            raise ConfigError(
+                "an empty data directory does not begin a cluster beyond loopback by itself",
+                hint="--join HOST:PORT of the cluster; or --begin, once, for its first broker",
+                data=str(settings.data),
+            )
         return None
     if settings.fsync == "never":
         raise ConfigError(
@@ -216,10 +269,20 @@ async def cluster_to_join(
             hint="leave fsync out: what a cluster promises is on its disks",
         )
     addresses = [parse_address(each) for each in settings.join]
-    if files.exists(settings.data / META):
-        found = await describe_cluster(dial, addresses)
+    dial = dial or dial_with(settings.security.tls)
+    links = PeerSettings(cluster_secret_of(settings, files), settings.security.tls)
+    if not is_fresh:
+        found = await describe_cluster(dial, addresses, links)
         return None if found is None else found.cluster_id
-    return await find_cluster_id(dial, addresses, node_id=settings.node_id)
+    if settings.begin:
+        if await describe_cluster(dial, addresses, links) is not None:
+            raise ConfigError(
+                "a broker of a cluster answers, which this one would not join",
+                hint="leave out --begin",
+                join=", ".join(settings.join),
+            )
+        return None
+    return await find_cluster_id(dial, addresses, links, node_id=settings.node_id)
 
 
 Beside = Callable[[RunningBroker], AbstractAsyncContextManager[None]]

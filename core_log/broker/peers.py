@@ -1,28 +1,36 @@
 """The other brokers of the cluster, as this one asks them."""
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headwater.core_log.foundation.errors import LogUnavailable
-from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.foundation.errors import LogRejected, LogUnavailable
+from headwater.core_log.foundation.settings import SecuritySettings, TlsSettings
 from headwater.core_log.links.connection import Channel, connect
 from headwater.core_log.links.node import Node
 from headwater.core_log.links.rpc import Dial
 from headwater.core_log.protocol.message import Request
+from headwater.core_log.security.listener_security import BETWEEN_NODES
+from headwater.core_log.security.principal import CLUSTER
 
+logger = logging.getLogger(__name__)
 A = TypeVar("A")
 Address = tuple[str, int]
 NOBODY = -1
 UNPROTECTED = SecuritySettings()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PeerSettings:
     """Limits of a connection between brokers. A peer that does not answer counts as lost sooner
     than for a client: somebody else may lead."""
 
-    security: SecuritySettings = UNPROTECTED
+    find_secrets: Callable[[], Sequence[str]] = tuple
+    """Returns the cluster secret; two while it is being changed; none without one."""
+    tls: TlsSettings | None = None
+    turn: int = 0
+    """Of the secrets; the other one is tried after a refusal."""
     client_id: str = "headwater-broker"
     connect_wait_ms_max: int = 1_000
     request_wait_ms_max: int = 2_000
@@ -30,9 +38,42 @@ class PeerSettings:
     fetch_connections_max: int = 16
     response_bytes_max: int = 128 << 20
 
+    @property
+    def security(self) -> SecuritySettings:
+        """How this broker proves to others that it belongs to the cluster, and they to it."""
+        secrets = self.find_secrets()
+        if not secrets:
+            return UNPROTECTED
+        return SecuritySettings.model_validate(
+            {
+                "protocol": "SASL_PLAINTEXT" if self.tls is None else "SASL_SSL",
+                "mechanism": BETWEEN_NODES,
+                "user": CLUSTER.name,
+                "password": secrets[self.turn % len(secrets)],
+            }
+        )
+
 
 async def dial_peer(host: str, port: int) -> Channel:
     return await connect(host, port, response_bytes_max=PeerSettings().response_bytes_max)
+
+
+def dial_with(tls: TlsSettings | None) -> Dial:
+    """Returns the way to other brokers; `ca_file` is read again when it changes."""
+    if tls is None:
+        return dial_peer
+    from headwater.core_log.links.tls import Certificates, context_of
+
+    trusted = tls.ca_file or tls.certificate_file
+    security = SecuritySettings(protocol="SSL", ca_file=trusted)
+    certificates = Certificates(lambda: context_of(security), [trusted])
+
+    async def dial(host: str, port: int) -> Channel:
+        bytes_max = PeerSettings().response_bytes_max
+        context = certificates.context
+        return await connect(host, port, response_bytes_max=bytes_max, tls=context)
+
+    return dial
 
 
 class Peers:
@@ -59,17 +100,30 @@ class Peers:
         self._address_of, self._controller_id = address_of, controller_id
         self._answer_here, self._node_id = answer_here, node_id
         self._nodes: dict[int | Address, Node] = {}
+        self._refusals = set[str]()
+        """Those that were logged."""
 
     async def ask(self, node_id: int, request: Request[A], *, wait_ms: int = 0) -> A:
         """`wait_ms` is the longest time that the broker may wait before it answers."""
-        return await self._node(node_id).ask(request, wait_ms=wait_ms)
+        return await self._heeded(self._node(node_id).ask(request, wait_ms=wait_ms))
 
     async def poll(self, node_id: int, request: Request[A], *, wait_ms: int = 0) -> A:
-        return await self._node(node_id).poll(request, wait_ms=wait_ms)
+        return await self._heeded(self._node(node_id).poll(request, wait_ms=wait_ms))
 
     async def poll_at(self, address: Address, request: Request[A], *, wait_ms: int = 0) -> A:
         """Asks whichever broker listens there."""
-        return await self._node_at(address, address).poll(request, wait_ms=wait_ms)
+        node = self._node_at(address, address)
+        return await self._heeded(node.poll(request, wait_ms=wait_ms))
+
+    async def _heeded(self, answer: Awaitable[A]) -> A:
+        try:
+            return await answer
+        except LogRejected as error:
+            self._settings.turn += 1
+            if str(error) not in self._refusals:
+                self._refusals.add(str(error))
+                logger.error("another broker does not accept this one: %s", error)
+            raise
 
     async def ask_controller(self, request: Request[A], *, wait_ms: int = 0) -> A:
         """Asks the active controller, as far as it is known; it may answer NOT_CONTROLLER."""

@@ -3,16 +3,18 @@
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headwater.core_log.broker.authorization import answer
 from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.broker.forwarder import forward
-from headwater.core_log.foundation.endpoint import parse_address, refuse_unsafe
-from headwater.core_log.foundation.errors import ConfigError, DecodeError
+from headwater.core_log.foundation.endpoint import parse_address
+from headwater.core_log.foundation.errors import ConfigError, DecodeError, HeadwaterError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.frames import LENGTH, encode_response, read_request_header
 from headwater.core_log.protocol.message import decode
@@ -20,14 +22,19 @@ from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsResponse,
 )
+from headwater.core_log.security.distinguished_name import subject_of
+from headwater.core_log.security.login import Login
+from headwater.core_log.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
+    from headwater.core_log.foundation.settings import TlsSettings
+    from headwater.core_log.links.tls import Certificates, TlsSocket
 
 logger = logging.getLogger(__name__)
 BACKLOG = 512
 API_VERSIONS = 18
-BETWEEN_BROKERS = frozenset({1, API_VERSIONS, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82})
+BETWEEN_BROKERS = frozenset({1, 17, API_VERSIONS, 36, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82})
 """APIs that are served before the broker is open, because others need it for the quorum."""
 DECODED_BYTES_MAX = 4 << 20
 """Limit for requests that are decoded field by field: their objects are many times as large and
@@ -41,6 +48,12 @@ class BrokerServer:
         self._broker, self._served = broker, served
         self.request_bytes_max = broker.settings.request_bytes_max
         self._connections: set[Peer] = set()
+        self._addresses = Counter[str]()
+        """Connections by address."""
+        self._unknown: dict[Peer | asyncio.Task[TlsSocket], None] = {}
+        """Connections that still have to prove who they are, the oldest first."""
+        tls = broker.settings.security.tls
+        self._certificates = None if tls is None else server_certificates(tls)
         self._is_empty = asyncio.Event()
         self._socket: socket.socket | None = None
         self.is_accepting = False
@@ -53,13 +66,12 @@ class BrokerServer:
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections)
+        shaking = sum(isinstance(each, asyncio.Task) for each in self._unknown)
+        return len(self._connections) + shaking
 
     def bind(self, address: str) -> None:
-        """Binds the address without accepting yet; refuses an address that other machines can
-        reach."""
+        """Binds the address without accepting yet."""
         host, port = parse_address(address)
-        refuse_unsafe(host)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -87,22 +99,100 @@ class BrokerServer:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                peer, _ = self._socket.accept()
+                peer, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
                 self._pause_accepting(error)
                 return
-            if len(self._connections) >= self._broker.settings.connections_max:
-                logger.warning("refused a connection: connections_max is reached")
+            if not self._has_room(address[0]):
                 peer.close()
                 continue
+            self._addresses[address[0]] += 1
             peer.setblocking(False)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                self._connections.add(ClientConnection(peer, loop, self))
-            except OSError:  # it was closed between connecting and accepting
-                peer.close()
+            if self._certificates is None:
+                self._serve(peer, address[0], ANONYMOUS)
+            else:
+                shaking = loop.create_task(self._shake_hands(peer))
+                shaking.add_done_callback(partial(self._on_shaken, peer, address[0]))
+                self._unknown[shaking] = None
+
+    def _has_room(self, host: str) -> bool:
+        settings = self._broker.settings
+        if self._addresses[host] >= settings.connections_per_address_max:
+            logger.warning("refused a connection of %s: it has as many as it may have", host)
+            return False
+        if self.connection_count < settings.connections_max or self._drop_oldest_unknown():
+            return True
+        logger.warning("refused a connection: connections_max is reached")
+        return False
+
+    def _drop_oldest_unknown(self) -> bool:
+        """Makes room: whoever only connects must not keep others out."""
+        while self._unknown:
+            oldest = next(iter(self._unknown))
+            del self._unknown[oldest]
+            if isinstance(oldest, asyncio.Task):
+                oldest.cancel()
+                return True
+            if oldest.login is not None and not oldest.is_closed:
+                oldest.close()
+                return True
+        return False
+
+    async def _shake_hands(self, peer: socket.socket) -> "TlsSocket":
+        """Begins TLS. Nobody waits for this client but itself."""
+        from headwater.core_log.links.tls import accept_tls
+
+        assert self._certificates is not None, "there is TLS"
+        async with asyncio.timeout(self._broker.settings.authentication_wait_ms_max / 1_000):
+            return await accept_tls(peer, self._certificates.context)
+
+    def _on_shaken(self, peer: socket.socket, host: str, task: "asyncio.Task[TlsSocket]") -> None:
+        self._unknown.pop(task, None)
+        try:
+            secret = task.result()
+            principal = principal_of(secret.peer_certificate())
+        except (OSError, HeadwaterError, asyncio.CancelledError) as error:
+            peer.close()
+            self._forget_address(host)
+            why = getattr(error, "reason", None) or str(error) or "it took too long"
+            logger.warning("TLS with %s failed: %s", host, why)
+            return
+        self._serve(secret, host, principal)
+
+    def _serve(self, peer: "socket.socket | TlsSocket", host: str, principal: Principal) -> None:
+        must_log_in = self._broker.security.authenticates and principal == ANONYMOUS
+        loop = asyncio.get_running_loop()
+        try:
+            connection = ClientConnection(
+                peer, loop, self, principal=principal, login=Login() if must_log_in else None
+            )
+        except OSError:  # it was closed between connecting and accepting
+            peer.close()
+            self._forget_address(host)
+            return
+        self._connections.add(connection)
+        if must_log_in:
+            self.await_login(connection)
+
+    def await_login(self, peer: Peer) -> None:
+        """Gives the client some time to prove who it is."""
+        limit_s = self._broker.settings.authentication_wait_ms_max / 1_000
+        asyncio.get_running_loop().call_later(limit_s, self._end_login, peer)
+        self._unknown[peer] = None
+
+    def _end_login(self, peer: Peer) -> None:
+        self._unknown.pop(peer, None)
+        if peer.login is not None and not peer.is_closed:
+            logger.warning("%s has not authenticated in time", peer.client_host)
+            peer.close()
+
+    def _forget_address(self, host: str) -> None:
+        self._addresses[host] -= 1
+        if self._addresses[host] <= 0:
+            del self._addresses[host]
 
     def _pause_accepting(self, error: OSError) -> None:
         """Pauses because file descriptors ran out: existing connections go on, new ones wait a
@@ -119,6 +209,8 @@ class BrokerServer:
 
     def answer(self, frame: memoryview, peer: Peer) -> Answer | Awaitable[Answer]:
         header = read_request_header(frame)
+        if peer.login is not None:
+            peer.login.expect(header.api_key)
         served = self._served.get(header.api_key)
         if not self._broker.is_open and header.api_key not in BETWEEN_BROKERS:
             peer.close()  # the client comes again
@@ -174,9 +266,13 @@ class BrokerServer:
     def join(self, peer: Peer) -> None:
         """Adds a client that does not use the listener."""
         self._connections.add(peer)
+        self._addresses[peer.client_host] += 1
 
     def on_closed(self, peer: Peer) -> None:
-        self._connections.discard(peer)
+        self._unknown.pop(peer, None)
+        if peer in self._connections:
+            self._connections.discard(peer)
+            self._forget_address(peer.client_host)
         if not self._connections:
             self._is_empty.set()
 
@@ -190,6 +286,9 @@ class BrokerServer:
         """Answers all received requests, then closes every connection."""
         self.stop_accepting()
         self._is_empty.clear()
+        for each in list(self._unknown):
+            if isinstance(each, asyncio.Task):
+                each.cancel()
         for connection in list(self._connections):
             connection.close_when_sent()
         if self._connections:
@@ -198,6 +297,18 @@ class BrokerServer:
                     await self._is_empty.wait()
         for connection in list(self._connections):
             connection.close()
+
+
+def server_certificates(tls: "TlsSettings") -> "Certificates":
+    from headwater.core_log.links.tls import Certificates, server_context
+
+    named = (tls.certificate_file, tls.key_file, tls.client_ca_file)
+    return Certificates(lambda: server_context(tls), [each for each in named if each])
+
+
+def principal_of(certificate: bytes | None) -> Principal:
+    """Returns the principal of a client: the name in its certificate, if it has one."""
+    return ANONYMOUS if certificate is None else Principal(subject_of(certificate))
 
 
 def raise_unserved(api_key: int, version: int) -> NoReturn:

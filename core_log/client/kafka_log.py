@@ -14,7 +14,7 @@ from headwater.core_log.client.offsets import LogOffsets
 from headwater.core_log.client.retry_policy import LOGGED_AFTER_S, RetryLoop
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.client.topics import ensure_topics, partition_count
-from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.foundation.settings import SecuritySettings, TopicSettings
 from headwater.core_log.links.connection import connect
 from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.membership import Assign, Membership, MembershipTerms
     from headwater.core_log.client.topic_admin import TopicAdmin
+    from headwater.core_log.client.user_admin import UserAdmin
     from headwater.core_log.client.writer import KafkaWriter
 
 logger = logging.getLogger(__name__)
@@ -87,10 +88,21 @@ class KafkaLog:
 
         return Membership(self._coordinators, terms, assign, **listeners)
 
+    @cached_property
+    def users(self) -> "UserAdmin":
+        from headwater.core_log.client.user_admin import UserAdmin
+
+        return UserAdmin(self._cluster)
+
     @property
     def bootstrap(self) -> Sequence[str]:
         """HOST:PORT of brokers, by which other processes reach the same log."""
         return tuple(self._cluster.settings.bootstrap)
+
+    @property
+    def security(self) -> SecuritySettings:
+        """How its connections are made."""
+        return self._cluster.settings.security
 
     @property
     def problem(self) -> str:

@@ -3,7 +3,7 @@ directory."""
 
 import ipaddress
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from headwater.core_log.foundation.errors import ConfigError, DecodeError
 
@@ -23,12 +23,16 @@ class Endpoint:
     """HOST:PORT of the Kafka listener."""
     http: str | None = None
     """HOST:PORT of the console; empty if there is none or it has not started yet."""
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     """Secret that the console expects in every request."""
     control: str | None = None
     """HOST:PORT of the HTTP API of a broker that runs no pipelines; None without one."""
     command: str | None = None
     """Name of the command that runs the log only until it ends; None for a lasting process."""
+    secret: str | None = field(default=None, repr=False)
+    """Password of our own commands; None where clients need not authenticate."""
+    ca_file: str | None = None
+    """File with the authorities of the listener's certificate; None without TLS."""
 
 
 def encode_endpoint(endpoint: Endpoint) -> bytes:
@@ -46,6 +50,8 @@ def decode_endpoint(content: bytes) -> Endpoint:
             token=found.get("token"),
             control=found.get("control"),
             command=found.get("command"),
+            secret=found.get("secret"),
+            ca_file=found.get("ca_file"),
         )
     except (ValueError, KeyError, TypeError) as error:
         problem = f"{FILE_NAME} is not what a broker writes"
@@ -66,13 +72,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def refuse_unsafe(host: str) -> None:
-    """Raises if the address is not on loopback: the log has no authentication yet."""
-    if not is_loopback(host):
-        raise ConfigError(
-            "the log listens on loopback only, because it has no authentication yet",
-            hint="use --listen 127.0.0.1:9092, and an SSH tunnel from other machines",
-            host=host,
-        )

@@ -86,6 +86,12 @@ def split_addresses(value: Any) -> Any:
     return [each.strip() for each in value.split(",")] if isinstance(value, str) else value
 
 
+def split_super_users(value: Any) -> Any:
+    """Accepts principals in one text, between semicolons as in Kafka, since names of certificates
+    have commas."""
+    return [each.strip() for each in value.split(";")] if isinstance(value, str) else value
+
+
 def parse_unless(word: str, parse: Callable[[Any], Any], value: Any) -> Any:
     """Parses the text; `word` means that there is no bound."""
     return None if value == word else parse(value)
@@ -155,13 +161,16 @@ class TopicSettings(Settings):
     """Kafka's topic configuration by its Kafka names, such as `cleanup.policy`."""
 
 
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
 class SecuritySettings(YamlSettings):
     """How to connect to a Kafka cluster: with or without TLS, with or without a user. The names are
     Kafka's."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Kafka's security.protocol of the listener: `SSL` is TLS, `SASL_` needs a user."""
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    mechanism: SaslMechanism = "SCRAM-SHA-512"
     """SASL mechanism. SCRAM never sends the password; `PLAIN` does, so others on the network can
     read it unless the protocol is `SASL_SSL`."""
     user: str = Field("", examples=["shop"])
@@ -209,6 +218,46 @@ class SecuritySettings(YamlSettings):
         return self.model_copy(update=found)
 
 
+class TlsSettings(Settings):
+    """Encryption of a listener."""
+
+    certificate_file: Path
+    """PEM file with the certificate of this broker and its chain. Like the other files it is read
+    again when it changes."""
+    key_file: Path
+    """PEM file with its key, without a password."""
+    ca_file: Path | None = None
+    """PEM file with the authorities that sign the certificates of the cluster's brokers; without
+    one the other brokers must have this broker's own certificate."""
+    client_ca_file: Path | None = None
+    """PEM file with the authorities that sign the certificates of clients. A client with such a
+    certificate is known by the name in it, without SASL."""
+
+
+class ListenerSettings(Settings):
+    """Who may connect to a listener, and how."""
+
+    tls: TlsSettings | None = None
+    """Certificate and key; without them connections are not encrypted."""
+    sasl: Annotated[list[SaslMechanism], BeforeValidator(split_addresses)] = []
+    """SASL mechanisms of clients, such as `SCRAM-SHA-512`; `PLAIN` only with `tls`."""
+    super_users: Annotated[list[str], BeforeValidator(split_super_users)] = []
+    """Principals that may do everything, such as `User:admin`."""
+    allow_plaintext: bool = False
+    """Whether clients that prove nothing are served beyond loopback."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if "PLAIN" in self.sasl and self.tls is None:
+            raise ValueError("security.sasl has PLAIN, which needs security.tls")
+        return self
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether every client must prove who it is."""
+        return bool(self.sasl) or (self.tls is not None and self.tls.client_ca_file is not None)
+
+
 class BrokerSettings(Settings):
     """Settings of one broker of the log."""
 
@@ -216,11 +265,20 @@ class BrokerSettings(Settings):
     """Directory of all data of the broker; one process owns it at a time."""
     listen: str = "127.0.0.1:9092"
     """HOST:PORT of the Kafka listener; port 0 takes a free one, written to `endpoint.json`."""
+    advertise: str = ""
+    """HOST:PORT that clients and other brokers are told to connect to; by default that of
+    `listen`."""
+    security: ListenerSettings = ListenerSettings()
+    """TLS and authentication."""
+    cluster_secret: Path | None = None
+    """File with the secret by which the brokers of a cluster know each other."""
     node_id: int = Field(1, ge=0)
     """Number of this broker in its cluster."""
     join: list[str] = []
     """HOST:PORT of some brokers of the cluster that this one joins; without any it begins a cluster
     of its own."""
+    begin: bool = False
+    """Whether an empty directory begins a cluster beyond loopback, instead of joining one."""
     fsync: Literal["group", "never"] = "group"
     """`group`: records are acknowledged (acks=all) and readable only when they are on disk. `never`
     leaves syncing to the operating system, and records written since the start are not
@@ -236,7 +294,12 @@ class BrokerSettings(Settings):
     request_bytes_max: int = Field(100 << 20, ge=1 << 16)
     """Largest request frame accepted; a larger one closes its connection before any allocation."""
     connections_max: int = Field(2048, ge=1)
-    """Connections served at once; further ones are closed at once."""
+    """Connections served at once. At this limit one that has not authenticated yet gives way to
+    a new one; without any the new one is closed."""
+    connections_per_address_max: int = Field(1024, ge=1)
+    """Connections served at once from one address; further ones are closed at once."""
+    authentication_wait_ms_max: int = Field(10_000, ge=1)
+    """Longest time that a client may take for TLS and authentication."""
     group_rebalance_delay_ms: int = Field(0, ge=0)
     """How long a new, empty group waits for more members before its first rebalance."""
     group_session_timeout_ms_min: int = Field(6_000, ge=1)

@@ -131,6 +131,7 @@ async def open_link(
                     from headwater.core_log.links.sasl import authenticate
 
                     await authenticate(link, settings.security)
+                    await link.agree()  # some APIs are shown to those only who may ask for them
             except BaseException:
                 link.close()
                 raise

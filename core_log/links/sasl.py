@@ -13,8 +13,8 @@ from headwater.core_log.links.rpc import Rpc
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.core_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from headwater.core_log.security.scram import HASHES, salt_password
 
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ROUNDS_MIN, ROUNDS_MAX = 4_096, 1_000_000
 """Fewer rounds would help to guess the password; more would block this process."""
 NO_CHANNEL = "n,,"
@@ -24,7 +24,8 @@ class Scram:
     """One SCRAM exchange; its methods are called in this order."""
 
     def __init__(self, mechanism: str, *, user: str, password: str, nonce: str) -> None:
-        self._hash, self._password, self._nonce = HASHES[mechanism], password, nonce
+        self._mechanism, self._password, self._nonce = mechanism, password, nonce
+        self._hash = HASHES[mechanism]
         name = user.replace("=", "=3D").replace(",", "=2C")
         self._first = f"n={name},r={nonce}"
         self._expected = b""
@@ -42,7 +43,7 @@ class Scram:
         is_ours = nonce.startswith(self._nonce) and len(nonce) > len(self._nonce)
         if not (is_ours and ROUNDS_MIN <= rounds <= ROUNDS_MAX):
             raise broken_exchange_error()
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), salt, rounds)
+        salted = salt_password(self._mechanism, self._password, salt, rounds)
         bare = f"c={b64encode(NO_CHANNEL.encode()).decode()},r={nonce}"
         everything = b",".join([self._first.encode(), challenge, bare.encode()])
         key = self._digest_with_key(salted, b"Client Key")

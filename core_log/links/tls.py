@@ -1,12 +1,25 @@
 """TLS over a non-blocking socket, for `Connection` to use like the socket itself."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
-from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.foundation.settings import SecuritySettings, TlsSettings
+
+if TYPE_CHECKING:
+    import socket
+
+logger = logging.getLogger(__name__)
+
+
+SENT_AT_ONCE_MAX = 1 << 18
+LOOK_S = 1.0
+"""Interval of looks at certificate files."""
 
 
 class TlsSocket:
@@ -14,7 +27,8 @@ class TlsSocket:
 
     def __init__(self, wrapped: ssl.SSLSocket) -> None:
         self._wrapped = wrapped
-        self.fileno, self.close = wrapped.fileno, wrapped.close
+        self.fileno = wrapped.fileno
+        self.getpeername, self.getsockname = wrapped.getpeername, wrapped.getsockname
 
     def recv_into(self, room: memoryview) -> int:
         """Returns at most one TLS record; 0 at the end."""
@@ -36,9 +50,106 @@ class TlsSocket:
                 raise BlockingIOError from None
         return sent
 
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
+        """`flags` are a plain socket's, and mean nothing here."""
+        try:
+            return self._wrapped.send(memoryview(data)[:SENT_AT_ONCE_MAX])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def peer_certificate(self) -> bytes | None:
+        """Returns the verified certificate of the other side, in DER; None if it gave none."""
+        return self._wrapped.getpeercert(binary_form=True)
+
+    def close(self) -> None:
+        """Says so to the other side, as far as that needs no wait."""
+        with suppress(OSError, ValueError):
+            self._wrapped.unwrap()
+        self._wrapped.close()
+
     def pending(self) -> int:
         """Decrypted bytes that the event loop does not see."""
         return self._wrapped.pending()
+
+
+class Certificates:
+    """A TLS context of files, made again when they change."""
+
+    def __init__(self, build: Callable[[], ssl.SSLContext], paths: Sequence[Path]) -> None:
+        """Raises what `build` raises if the files cannot be used."""
+        self._build, self._paths = build, paths
+        self._stamp = self._found()
+        self._context = build()
+        self._looked_s = float("-inf")
+        self._is_reported = False
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The newest usable context."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s >= LOOK_S:
+            self._looked_s = now_s
+            self._look()
+        return self._context
+
+    def _look(self) -> None:
+        found = self._found()
+        if found == self._stamp:
+            return
+        try:
+            self._context = self._build()
+        except ConfigError as error:  # perhaps only one of two files is written yet
+            if not self._is_reported:
+                logger.warning("the former certificates are kept: %s", error)
+            self._is_reported = True
+            return
+        self._stamp, self._is_reported = found, False
+        logger.info("certificates are read again: %s", ", ".join(map(str, self._paths)))
+
+    def _found(self) -> tuple[object, ...]:
+        found: list[object] = []
+        for path in self._paths:
+            try:
+                status = path.stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(found)
+
+
+def server_context(tls: TlsSettings) -> ssl.SSLContext:
+    """Returns the context of a listener. A client's certificate is asked for, not demanded: who has
+    none authenticates by SASL. Sessions are not resumed, so that each certificate is checked."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    try:
+        context.load_cert_chain(tls.certificate_file, tls.key_file, lambda: "")
+        if tls.client_ca_file is not None:
+            context.load_verify_locations(tls.client_ca_file)
+            context.verify_mode = ssl.CERT_OPTIONAL
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "the certificates of the listener cannot be used",
+            hint="security.tls has PEM files: certificate_file, its key_file without a password, "
+            "and client_ca_file",
+            reason=getattr(error, "reason", None) or getattr(error, "strerror", "") or str(error),
+            files=", ".join(str(each) for each in (tls.certificate_file, tls.key_file)),
+        ) from None
+    return context
+
+
+async def accept_tls(peer: "socket.socket", context: ssl.SSLContext) -> TlsSocket:
+    """Performs the server's side of a handshake; closes the socket if it fails."""
+    wrapped = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
+    try:
+        await _finish_handshake(wrapped)
+    except BaseException:
+        wrapped.close()
+        raise
+    return TlsSocket(wrapped)
 
 
 def context_of(security: SecuritySettings) -> ssl.SSLContext:
@@ -58,22 +169,16 @@ def context_of(security: SecuritySettings) -> ssl.SSLContext:
             files=", ".join(str(each) for each in named if isinstance(each, Path)),
         ) from None
     context.check_hostname = security.check_host
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # any certificate in ca_file is trusted
     return context
 
 
 async def shake_hands(wrapped: ssl.SSLSocket, *, host: str) -> TlsSocket:
     """Performs the handshake; raises LogRejected if the broker's certificate is not valid for
     it."""
-    loop = asyncio.get_running_loop()
     try:
-        while True:
-            try:
-                wrapped.do_handshake()
-                return TlsSocket(wrapped)
-            except ssl.SSLWantReadError:
-                await event_at(wrapped, add=loop.add_reader, remove=loop.remove_reader)
-            except ssl.SSLWantWriteError:
-                await event_at(wrapped, add=loop.add_writer, remove=loop.remove_writer)
+        await _finish_handshake(wrapped)
+        return TlsSocket(wrapped)
     except ssl.SSLCertVerificationError as error:
         wrapped.close()
         raise LogRejected(
@@ -85,6 +190,18 @@ async def shake_hands(wrapped: ssl.SSLSocket, *, host: str) -> TlsSocket:
     except BaseException:
         wrapped.close()
         raise
+
+
+async def _finish_handshake(wrapped: ssl.SSLSocket) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            wrapped.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            await event_at(wrapped, add=loop.add_reader, remove=loop.remove_reader)
+        except ssl.SSLWantWriteError:
+            await event_at(wrapped, add=loop.add_writer, remove=loop.remove_writer)
 
 
 async def event_at(

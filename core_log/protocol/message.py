@@ -13,6 +13,8 @@ MessageT = TypeVar("MessageT")
 ResponseT = TypeVar("ResponseT")
 
 NEVER = 0x7FFF
+SECRETS = frozenset({"auth_bytes", "salted_password"})
+"""Fields whose values no text shows."""
 """`flexible_from` of a message that never had tag sections."""
 
 _INT16 = number_codec("h")
@@ -98,7 +100,10 @@ def _hash(message: object) -> int:
 
 def _show(message: object) -> str:
     names: Any = type(message).__dataclass_fields__  # type: ignore[attr-defined]
-    values = (f"{name}={value!r}" for name, value in zip(names, _values_of(message), strict=True))
+    values = (
+        f"{name}={'***' if name in SECRETS else repr(value)}"
+        for name, value in zip(names, _values_of(message), strict=True)
+    )
     return f"{type(message).__name__}({', '.join(values)})"
 
 

@@ -16,7 +16,9 @@ from headwater.core_log.replication.metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAclRecord,
+    RemoveScramRecord,
     RemoveTopicRecord,
+    ScramRecord,
     TopicConfigRecord,
     TopicRecord,
 )
@@ -89,6 +91,8 @@ class MetadataImage:
         self.brokers: dict[int, BrokerRecord] = {}
         self.features: dict[str, int] = {}
         self.acls: dict[UUID, Acl] = {}
+        self.scram: dict[tuple[str, str], ScramRecord] = {}
+        """The passwords of users, by user and mechanism."""
         self.next_producer_id = 0
         self.end_offset = 0
         """The offset of the next record of the metadata log; everything below is applied."""
@@ -133,7 +137,7 @@ class MetadataImage:
         """The approximate number of records of a snapshot."""
         topics = self.topics.values()
         of_topics = sum(1 + len(each.partitions) + len(each.config) for each in topics)
-        return of_topics + len(self.acls)
+        return of_topics + len(self.acls) + len(self.scram)
 
     def apply(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
         """Applies the committed records that end at `end_offset`."""
@@ -147,7 +151,7 @@ class MetadataImage:
         """Takes the state of a snapshot in place of everything; returns how it differs."""
         before, acls = dict(self.topics_by_id), self.acls
         self.topics, self.topics_by_id, self.brokers, self.features = {}, {}, {}, {}
-        self.acls = {}
+        self.acls, self.scram = {}, {}
         self.next_producer_id = 0
         self.apply(records, end_offset)
         changes = MetadataChanges(has_other_acls=acls != self.acls)
@@ -173,6 +177,7 @@ class MetadataImage:
         for feature, level in sorted(self.features.items()):
             yield FeatureLevelRecord(feature, level)
         yield from self.brokers.values()
+        yield from self.scram.values()
         if self.next_producer_id:
             yield ProducerIdsRecord(-1, -1, self.next_producer_id)
         for acl_id, acl in self.acls.items():
@@ -277,6 +282,15 @@ class MetadataImage:
         if self.acls.pop(record.acl_id, None) is None:
             raise CorruptLog("metadata removes an unknown ACL", acl_id=record.acl_id)
         self._changes.has_other_acls = True
+
+    @_take.register
+    def _(self, record: ScramRecord) -> None:
+        self.scram[record.user, record.mechanism] = record
+
+    @_take.register
+    def _(self, record: RemoveScramRecord) -> None:
+        if self.scram.pop((record.user, record.mechanism), None) is None:
+            raise CorruptLog("metadata removes an unknown user", user=record.user)
 
     def _find_known(self, topic_id: UUID) -> Topic:
         topic = self.topics_by_id.get(topic_id)

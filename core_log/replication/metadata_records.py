@@ -134,6 +134,26 @@ class RemoveAclRecord:
     acl_id: UUID
 
 
+@dataclass(frozen=True, slots=True)
+class ScramRecord:
+    """A user gets a password for one mechanism of SASL/SCRAM. The bytes are in base64."""
+
+    user: str
+    mechanism: str
+    salt: str = field(repr=False)
+    stored_key: str = field(repr=False)
+    server_key: str = field(repr=False)
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveScramRecord:
+    """A user loses its password for one mechanism."""
+
+    user: str
+    mechanism: str
+
+
 MetadataRecord = (
     TopicRecord
     | RemoveTopicRecord
@@ -146,6 +166,8 @@ MetadataRecord = (
     | FeatureLevelRecord
     | AclRecord
     | RemoveAclRecord
+    | ScramRecord
+    | RemoveScramRecord
 )
 
 KINDS: dict[str, type[MetadataRecord]] = {
@@ -160,6 +182,8 @@ KINDS: dict[str, type[MetadataRecord]] = {
     "feature-level": FeatureLevelRecord,
     "acl": AclRecord,
     "acl-removal": RemoveAclRecord,
+    "scram": ScramRecord,
+    "scram-removal": RemoveScramRecord,
 }
 _KIND_OF = {record: kind for kind, record in KINDS.items()}
 _FIELDS = {

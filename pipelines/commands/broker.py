@@ -42,6 +42,23 @@ if TYPE_CHECKING:
     help="Brokers of the cluster that this one joins, each with a node_id of its own.",
 )
 @click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    default="",
+    help="Address that clients and brokers are told to connect to.  [default: that of --listen]",
+)
+@click.option(
+    "--cluster-secret",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Secret by which the brokers of a cluster know each other; see `cluster secret`.",
+)
+@click.option(
+    "--begin",
+    is_flag=True,
+    help="Begin a cluster in an empty directory, where --listen is beyond loopback.",
+)
+@click.option(
     "--set",
     "settings",
     metavar="NAME=VALUE",
@@ -56,6 +73,9 @@ def broker(
     data: Path,
     listen: str,
     join: str,
+    advertise: str,
+    cluster_secret: Path | None,
+    begin: bool,
     settings: tuple[str, ...],
     http: "Callable[[], HttpSettings]",
 ) -> None:
@@ -72,7 +92,10 @@ def broker(
         from headwater.config.redaction import set_up_logging
         from headwater.pipelines.terminal.signals import run_until_signal
 
-    chosen = broker_settings(data, listen, settings, join=join)
+    named: dict[str, object] = {"cluster_secret": cluster_secret} if cluster_secret else {}
+    named |= {"advertise": advertise} if advertise else {}
+    named |= {"begin": True} if begin else {}
+    chosen = broker_settings(data, listen, settings, join=join, **named)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
     switch_threads_often()
@@ -102,15 +125,16 @@ async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:
 
 
 def broker_settings(
-    data: Path, listen: str, further: tuple[str, ...], *, join: str = ""
+    data: Path, listen: str, further: tuple[str, ...], *, join: str = "", **named: object
 ) -> "BrokerSettings":
     """Returns the settings of one broker; `config.<name>` sets a default of Kafka's topic
-    configuration."""
+    configuration, and `security.<name>` a part of its security."""
     from pydantic import ValidationError
 
     from headwater.core_log.foundation.settings import BrokerSettings
 
-    chosen: dict[str, object] = {"data": data, "listen": listen}
+    chosen: dict[str, object] = {"data": data, "listen": listen, **named}
+    security: dict[str, object] = {}
     if join:
         chosen["join"] = [each.strip() for each in join.split(",")]
     topic_defaults: dict[str, str] = {}
@@ -120,6 +144,8 @@ def broker_settings(
             raise ConfigError("the setting is not of the form NAME=VALUE", given=setting)
         if name.startswith("config."):
             topic_defaults[name.removeprefix("config.")] = value
+        elif name.startswith("security."):
+            place(security, name.split(".")[1:], value)
         elif name in BrokerSettings.model_fields:
             chosen[name] = value
         else:
@@ -127,8 +153,21 @@ def broker_settings(
             hint = f"did you mean {near[0]}?" if near else "see `headwater broker --help`"
             raise ConfigError("the broker does not have this setting", name=name, hint=hint)
     try:
-        return BrokerSettings.model_validate(chosen | {"config": topic_defaults})
+        return BrokerSettings.model_validate(
+            chosen | {"config": topic_defaults, "security": security}
+        )
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         raise ConfigError(first["msg"][:1].lower() + first["msg"][1:], setting=name) from None
+
+
+def place(settings: dict[str, object], names: list[str], value: str) -> None:
+    """Puts a value under names within each other: `security.tls.key_file`."""
+    *outer, last = names
+    for name in outer:
+        inner = settings.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise ConfigError("the setting has no parts", name=name)
+        settings = inner
+    settings[last] = value

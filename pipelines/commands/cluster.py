@@ -1,21 +1,26 @@
-"""`headwater cluster`: shows the nodes of a cluster and the state of its partitions."""
+"""`headwater cluster`: the nodes of a cluster, the state of its partitions, and its users."""
 
 import asyncio
+import secrets
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, shared_options, table
 from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headwater.pipelines.watching.cluster_state import ClusterState
 
 MIN_IN_SYNC = "min.insync.replicas"
 PROBLEMS_MAX = 20
+SECRET_BYTES = 32
 QUORUM_S = 5.0
 """Wait for the leader of the quorum; without one, a broker does not answer for longer."""
 HEAD = ("NODE", "ADDRESS", "VOTE", "METADATA LAG", "LEADS", "REPLICAS", "IN SYNC")
@@ -23,7 +28,7 @@ HEAD = ("NODE", "ADDRESS", "VOTE", "METADATA LAG", "LEADS", "REPLICAS", "IN SYNC
 
 @click.group()
 def cluster() -> None:
-    """Show the nodes of a cluster."""
+    """Show the nodes of a cluster, and manage its users."""
 
 
 @cluster.command()
@@ -63,3 +68,95 @@ async def look(address: LogAddress) -> "ClusterState":
         return state_of(
             found, quorum, topics, {name: int(value or 1) for name, value in least.items()}
         )
+
+
+@cluster.command()
+@click.pass_obj
+def secret(output: Output) -> None:
+    """Print a new secret by which the brokers of a cluster know each other.
+
+    Every broker gets the same file by --cluster-secret; keep it readable by its user only.
+    """
+    click.echo(secrets.token_urlsafe(SECRET_BYTES))
+
+
+@cluster.group()
+def users() -> None:
+    """Add, remove and list users, who authenticate by SASL."""
+
+
+@users.command("list")
+@log_options
+@shared_options
+@click.pass_obj
+def list_users(output: Output, address: LogAddress) -> None:
+    """List users with their mechanisms and rounds of hashing."""
+    found = run_until_signal(_all_users(address))
+    rows = [(user, name, rounds) for user, each in found.items() for name, rounds in each.items()]
+    output.result(found, table(("USER", "MECHANISM", "ROUNDS"), rows))
+
+
+@users.command()
+@click.argument("user")
+@click.option(
+    "--mechanism",
+    type=click.Choice(["SCRAM-SHA-256", "SCRAM-SHA-512"]),
+    default="SCRAM-SHA-512",
+    show_default=True,
+    help="Mechanism for which the password is stored; PLAIN takes either.",
+)
+@click.option(
+    "--password-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="File with the password in its first line, instead of a question.",
+)
+@log_options
+@shared_options
+@click.pass_obj
+def add(
+    output: Output, user: str, mechanism: str, password_file: Path | None, address: LogAddress
+) -> None:
+    """Add USER, or change its password.
+
+    The password is hashed here, and does not leave this process.
+    """
+    password = ask_password(password_file)
+    run_until_signal(_set_password(address, user, password, mechanism))
+    output.result({"user": user, "mechanism": mechanism}, [f"{user} can log in by {mechanism}"])
+
+
+@users.command()
+@click.argument("user")
+@log_options
+@shared_options
+@click.pass_obj
+def remove(output: Output, user: str, address: LogAddress) -> None:
+    """Remove USER. Connections that it has stay open."""
+    run_until_signal(_remove_user(address, user))
+    output.result({"user": user}, [f"{user} is removed"])
+
+
+def ask_password(file: Path | None) -> str:
+    if file is not None:
+        lines = file.read_text().splitlines()
+        password = lines[0] if lines else ""
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    if not password:
+        raise ConfigError("the password is empty", hint="take a long one")
+    return password
+
+
+async def _all_users(address: LogAddress) -> "Mapping[str, Mapping[str, int]]":
+    async with address.open() as log:
+        return await log.users.all()
+
+
+async def _set_password(address: LogAddress, user: str, password: str, mechanism: str) -> None:
+    async with address.open() as log:
+        await log.users.set_password(user, password, mechanism)
+
+
+async def _remove_user(address: LogAddress, user: str) -> None:
+    async with address.open() as log:
+        await log.users.remove(user)

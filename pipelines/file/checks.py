@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headwater.core_log.foundation.endpoint import parse_address, refuse_unsafe
+from headwater.core_log.foundation.endpoint import is_loopback, parse_address
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.foundation.settings import SecuritySettings
@@ -140,9 +140,13 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
 def _of_listen(address: str) -> Iterator[Problem]:
     """Yields settings that the broker would refuse, with their place."""
     try:
-        refuse_unsafe(parse_address(address)[0])
+        host = parse_address(address)[0]
     except ConfigError as error:
         yield ("log", "listen"), error.problem, "write 127.0.0.1:0, or another port"
+        return
+    if not is_loopback(host):
+        problem = "the log of a pipeline listens on loopback only"
+        yield ("log", "listen"), problem, "use `headwater broker` and `type: kafka`"
 
 
 def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]:

@@ -352,7 +352,7 @@ def split_reader_of(
     return LogSplitReader(
         settings=KafkaSettings(
             bootstrap=list(log.bootstrap),
-            security=loaded.log_security,
+            security=log.security,
             client_id=f"headwater-{loaded.name}",
         ),
         rules=loaded.spec.transform,

@@ -2,9 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
+from headwater.core_log.client.local_security import security_at
+from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.pipelines.terminal.log_place import find_owner
 
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
@@ -23,13 +27,19 @@ def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaS
     is_ours = loaded.spec.log.type == "embedded"  # its owner is on this machine, and busy at most
     settings = KafkaSettings(
         bootstrap=list(bootstrap),
-        security=loaded.log_security,
+        security=security_in(loaded.log_path) if is_ours else loaded.log_security,
         client_id=f"headwater-{loaded.name}",
         transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
     )
     if is_ours:
         return settings
     return settings.model_copy(update={"first_answer_ms_max": FIRST_ANSWER_MS})
+
+
+def security_in(data: Path) -> SecuritySettings:
+    """Returns how the owner of a data directory is spoken to: a broker may authenticate."""
+    owner = find_owner(data)
+    return SecuritySettings() if owner is None else security_at(owner)
 
 
 def log_opener(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":

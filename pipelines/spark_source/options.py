@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from headwater.core_log.foundation.endpoint import FILE_NAME, decode_endpoint
+from headwater.core_log.client.local_security import security_at
+from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint, decode_endpoint
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import Isolation
 
@@ -96,9 +97,10 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         raise ConfigError(
             "the options end and asOf cannot be used together", hint="leave one of them out"
         )
+    endpoint = _endpoint(chosen)
     return ReadOptions(
-        bootstrap=_bootstrap(chosen),
-        security=_security(chosen),
+        bootstrap=_bootstrap(chosen, endpoint),
+        security=_security(chosen) if endpoint is None else security_at(endpoint),
         topics=topics,
         columns=cast(ColumnForm, columns),
         start=chosen.get("start", "earliest"),
@@ -120,9 +122,10 @@ def endless(options: ReadOptions) -> ReadOptions:
     return options
 
 
-def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:
+def _endpoint(chosen: Mapping[str, str]) -> Endpoint | None:
+    """Returns the owner of the data directory that is named; None if brokers are."""
     if chosen.get("bootstrap"):
-        return tuple(part.strip() for part in chosen["bootstrap"].split(",") if part.strip())
+        return None
     if "data" not in chosen:
         raise ConfigError(
             "the address of the log is missing",
@@ -130,13 +133,19 @@ def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:
         )
     path = Path(chosen["data"]) / FILE_NAME
     try:
-        return (decode_endpoint(path.read_bytes()).kafka,)
+        return decode_endpoint(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError(
             "no broker is running on this data directory",
             data=chosen["data"],
             hint="headwater broker --data DIRECTORY, or headwater run with a pipeline file",
         ) from None
+
+
+def _bootstrap(chosen: Mapping[str, str], endpoint: Endpoint | None) -> tuple[str, ...]:
+    if endpoint is not None:
+        return (endpoint.kafka,)
+    return tuple(part.strip() for part in chosen["bootstrap"].split(",") if part.strip())
 
 
 def _security(chosen: Mapping[str, str]) -> "SecuritySettings":

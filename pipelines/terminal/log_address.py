@@ -123,10 +123,13 @@ class LogAddress:
 
         with freeze_imports():
             from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
+            from headwater.core_log.client.local_security import security_at
             from headwater.core_log.foundation.settings import SecuritySettings
 
         address = self.find()
         security = self._security or SecuritySettings()
+        if self._bootstrap is None:
+            security = security_at(self._endpoint())
         probe = KafkaLog(
             KafkaSettings(
                 bootstrap=address,

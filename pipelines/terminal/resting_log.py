@@ -97,6 +97,7 @@ async def log_as_found(loaded: "LoadedPipeline") -> "AsyncIterator[KafkaLog | No
 async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
     # Late, since a broker that starts needs neither a client nor pipelines.
     from headwater.core_log.client import KafkaLog, KafkaSettings
+    from headwater.core_log.client.local_security import security_at
     from headwater.pipelines.running.log_clients import kafka_settings
 
     settings = loaded.spec.log
@@ -114,5 +115,7 @@ async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
             hint="run the command as the user who runs the pipeline",
         ) from None
     return (
-        KafkaLog(KafkaSettings(bootstrap=[found.kafka])) if isinstance(found, Endpoint) else found
+        KafkaLog(KafkaSettings(bootstrap=[found.kafka], security=security_at(found)))
+        if isinstance(found, Endpoint)
+        else found
     )

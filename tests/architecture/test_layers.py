@@ -33,7 +33,7 @@ ROOMS_MAY_IMPORT = {
     "objects": {"foundation", "storage"},
     "groups": {"foundation", "vocabulary", "protocol", "storage"},
     "replication": {"foundation", "vocabulary", "protocol", "security", "storage"},
-    "links": {"foundation", "protocol"},
+    "links": {"foundation", "protocol", "security"},
     "security": {"foundation", "protocol"},
     "broker": {
         "foundation",
@@ -45,7 +45,7 @@ ROOMS_MAY_IMPORT = {
         "groups",
         "replication",
     },
-    "client": {"foundation", "vocabulary", "protocol", "links"},
+    "client": {"foundation", "vocabulary", "protocol", "links", "security"},
     "embedded": {"foundation", "links", "broker", "client"},
 }
 """The same inside core_log. Vocabulary is what is not named here: model, records, compiled
@@ -56,7 +56,7 @@ CONFINED = {
     r"pydantic": r"(.*/)?settings\.py|core_log/foundation/schedule\.py|config/.*|pipelines/.*",
     r"click|rich|starlette|uvicorn|prometheus_client": r"pipelines/",
     r"socket": (
-        r"core_log/(broker/(server|connection)|links/connection)\.py|pipelines/.*"
+        r"core_log/(broker/(server|connection)|links/(connection|tls))\.py|pipelines/.*"
         r"|connectors/postgres/(wal/transport|snapshot/copy_socket)\.py"
     ),
     r"numba|llvmlite": r"core_log/compiled/(object_cache|compiler|row_writer_kernels)\.py",
@@ -65,7 +65,10 @@ CONFINED = {
         r"|connectors/mysql/events/held_rows\.py"
     ),
     r"time": r"core_log/foundation/clock\.py|config/.*|pipelines/.*",
-    r"secrets": (r"core_log/(broker/lifecycle|links/sasl|storage/key_digests)\.py|pipelines/.*"),
+    r"secrets": (
+        r"core_log/(broker/lifecycle|client/user_admin|links/sasl|storage/key_digests)\.py"
+        r"|pipelines/.*"
+    ),
     r"boto3|botocore": r"core_log/objects/bucket\.py",
     r"psycopg": r"connectors/postgres/|sinks/sql/dialects/postgresql\.py",
     r"pyspark|py4j|deltalake|pyiceberg": r"sinks/spark/|pipelines/spark_source/",

@@ -1,12 +1,12 @@
 """ApiVersions (key 18), versions 0 to 4: the APIs of this broker, and the finalized features.
 
-Deliberately not done: anything for ZooKeeper migration. APIs of KIP-848, share groups, telemetry
-and the quorum are not listed.
+Deliberately not done: anything for ZooKeeper migration. APIs of KIP-848, share groups and telemetry
+are not listed, and those of the quorum to other brokers only, once the listener knows them.
 """
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.dispatch import ONLY_NODES, RequestContext, handles
 from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -14,6 +14,7 @@ from headwater.core_log.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from headwater.core_log.security.principal import CLUSTER
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -26,6 +27,9 @@ ZERO_MINIMUM_FROM = 4
 async def handle_api_versions(
     broker: "Broker", request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
+    if context.peer is not None and context.peer.login is not None:
+        context.peer.login.on_versions()
+    hides_nodes = broker.security.guards_nodes and context.principal != CLUSTER
     keys = tuple(
         ApiVersion(
             api_key=served.api_key,
@@ -33,6 +37,7 @@ async def handle_api_versions(
             max_version=served.versions[1],
         )
         for served in broker.served.values()
+        if not (hides_nodes and served.api_key in ONLY_NODES)
     )
     supported = tuple(
         SupportedFeatureKey(name=name, min_version=low, max_version=high)

@@ -39,7 +39,9 @@ async def handle_describe_cluster(
         if known.is_fenced and not request.include_fenced_brokers:
             continue
         host, port = known.host, known.port
-        if node_id == broker.node_id:  # with the address that the client used
+        if (
+            node_id == broker.node_id and not broker.settings.advertise
+        ):  # with the address that the client used
             host, port = context.listener_host, context.listener_port
         brokers.append(
             DescribeClusterBroker(

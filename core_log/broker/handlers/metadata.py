@@ -69,7 +69,7 @@ def brokers(broker: "Broker", context: RequestContext) -> Iterable[MetadataRespo
     for node_id in broker.image.alive:
         known = broker.image.brokers[node_id]
         host, port = known.host, known.port
-        if node_id == broker.node_id:
+        if node_id == broker.node_id and not broker.settings.advertise:
             host, port = context.listener_host, context.listener_port
         yield MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=known.rack)
 

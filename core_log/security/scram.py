@@ -1,0 +1,165 @@
+"""SCRAM (RFC 5802): what is kept of a password, and the server's side of an exchange."""
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+ROUNDS_MIN, ROUNDS_MAX = 4_096, 16_384
+"""Kafka's limits for the rounds of a user."""
+DEFAULT_ROUNDS = 8_192
+
+_NAME = r"(?:[^=,\0]|=2C|=3D)+"
+_EXTENSIONS = r"(?:,[A-Za-z]+=[^,\0]+)*"
+_FIRST = re.compile(
+    rf"(?P<header>n,(?:a=(?P<authzid>{_NAME}))?,)"
+    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?P<extensions>{_EXTENSIONS}))"
+)
+_FINAL = re.compile(
+    rf"(?P<bare>c=(?P<channel>[A-Za-z0-9/+=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_EXTENSIONS})"
+    r",p=(?P<proof>[A-Za-z0-9/+=]+)"
+)
+BY_TOKEN = ",tokenauth=true"
+"""Kafka's extension for delegation tokens, which this log does not have."""
+
+
+class AuthenticationFailed(Exception):
+    """The client has not proved who it is. The text is for the client: it says nothing about
+    users."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What is kept of one password: enough to check it, too little to log in with."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    rounds: int
+
+
+def hash_password(mechanism: str, password: str, salt: bytes, rounds: int) -> bytes:
+    """Takes milliseconds, so that guessing takes long."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, rounds)
+
+
+salt_password = lru_cache(maxsize=64)(hash_password)
+"""The same for who logs in again and again with one password: clients and other nodes."""
+
+
+def credential_of(
+    mechanism: str, salted_password: bytes, *, salt: bytes, rounds: int
+) -> ScramCredential:
+    client_key = hmac.digest(salted_password, b"Client Key", HASHES[mechanism])
+    return ScramCredential(
+        salt=salt,
+        stored_key=hashlib.new(HASHES[mechanism], client_key).digest(),
+        server_key=hmac.digest(salted_password, b"Server Key", HASHES[mechanism]),
+        rounds=rounds,
+    )
+
+
+def decoy(mechanism: str, user: str, key: bytes) -> ScramCredential:
+    """Returns the credential of a user that does not exist. No password fits it, but until the end
+    it looks, and takes time, like any other: always the same one for a name."""
+    digest = hmac.digest(key, f"{mechanism}\0{user}".encode(), "sha512")
+    salt = _in_base_36(int.from_bytes(digest[:20]) >> 30).encode()
+    size = hashlib.new(HASHES[mechanism]).digest_size
+    stored, server = (hmac.digest(digest, each, "sha512")[:size] for each in (b"1", b"2"))
+    return ScramCredential(salt, stored, server, DEFAULT_ROUNDS)
+
+
+def new_salt(bits: Callable[[int], int]) -> bytes:
+    """Returns a salt as Kafka's tools make it, so that a decoy's is like it."""
+    return _in_base_36(bits(130)).encode()
+
+
+def _in_base_36(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits or "0"
+
+
+class ScramServer:
+    """One exchange with a client; `step` is called with its first and its final message."""
+
+    is_slow = False
+
+    def __init__(
+        self, mechanism: str, *, find: Callable[[str], Sequence[ScramCredential]], nonce: str
+    ) -> None:
+        """`find` returns a user's credentials, of one salt and number of rounds; there may be two
+        while a secret is changed. For unknown users it returns a decoy."""
+        self._hash, self._find, self._nonce = HASHES[mechanism], find, nonce
+        self._credentials: Sequence[ScramCredential] = ()
+        self._header = self._bare = self._first = b""
+        self.user = ""
+        self.is_done = False
+
+    def step(self, message: bytes) -> bytes:
+        assert not self.is_done, "an exchange ends once"
+        return self._take_final(message) if self._first else self._take_first(message)
+
+    def _take_first(self, message: bytes) -> bytes:
+        said = _matched(_FIRST, message)
+        self.user = said["name"].replace("=2C", ",").replace("=3D", "=")
+        asked_for = (said["authzid"] or "").replace("=2C", ",").replace("=3D", "=")
+        if asked_for and asked_for != self.user:
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username"
+            )
+        if BY_TOKEN in said["extensions"]:
+            raise AuthenticationFailed
+        self._credentials = self._find(self.user)
+        any_of_them = self._credentials[0]
+        self._header, self._bare = said["header"].encode(), said["bare"].encode()
+        self._nonce = said["nonce"] + self._nonce
+        salt = b64encode(any_of_them.salt).decode()
+        self._first = f"r={self._nonce},s={salt},i={any_of_them.rounds}".encode()
+        return self._first
+
+    def _take_final(self, message: bytes) -> bytes:
+        said = _matched(_FINAL, message)
+        is_same = hmac.compare_digest(said["nonce"].encode(), self._nonce.encode())
+        if not is_same or _decoded(said["channel"]) != self._header:
+            raise AuthenticationFailed
+        exchange = b",".join([self._bare, self._first, said["bare"].encode()])
+        proof, signature = _decoded(said["proof"]), b""
+        for each in self._credentials:
+            if self._proves(proof, each.stored_key, exchange):
+                signature = hmac.digest(each.server_key, exchange, self._hash)
+        if not signature:
+            raise AuthenticationFailed
+        self.is_done, self._credentials = True, ()
+        return b"v=" + b64encode(signature)
+
+    def _proves(self, proof: bytes, stored_key: bytes, exchange: bytes) -> bool:
+        signature = hmac.digest(stored_key, exchange, self._hash)
+        if len(proof) != len(signature):
+            return False
+        client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
+        return hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), stored_key)
+
+
+def _matched(pattern: re.Pattern[str], message: bytes) -> re.Match[str]:
+    try:
+        found = pattern.fullmatch(message.decode())
+    except UnicodeDecodeError:
+        found = None
+    if found is None:
+        raise AuthenticationFailed
+    return found
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise AuthenticationFailed from None

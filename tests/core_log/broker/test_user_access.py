@@ -1,0 +1,130 @@
+"""Users are described and changed by who may do so on the cluster, as in Kafka."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headwater.core_log.broker.authorization import answer
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.dispatch import RequestContext
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from headwater.core_log.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from headwater.core_log.security.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from headwater.core_log.security.authorizer import Authorizer
+from headwater.core_log.security.principal import Principal
+from tests.core_log.broker.in_memory import SERVED, started
+from tests.fakes import MemoryFiles
+
+ALICE = RequestContext(0, "test", "127.0.0.1", "127.0.0.1", 9092, principal=Principal("alice"))
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    broker = await started(MemoryFiles())
+    broker.authorizer = Authorizer()
+    yield broker
+    await broker.close()
+
+
+def grant(broker: Broker, operation: AclOperation) -> None:
+    acl = Acl(
+        ResourceType.CLUSTER,
+        CLUSTER_NAME,
+        PatternType.LITERAL,
+        "User:alice",
+        "*",
+        operation,
+        Permission.ALLOW,
+    )
+    assert broker.authorizer is not None
+    broker.authorizer.use([acl])
+
+
+def addition(user: str, mechanism: int = 1, iterations: int = 8_192) -> ScramCredentialUpsertion:
+    return ScramCredentialUpsertion(
+        name=user,
+        mechanism=mechanism,
+        iterations=iterations,
+        salt=b"salt",
+        salted_password=b"x" * 32,
+    )
+
+
+async def alter(broker: Broker, *users: str, gone: tuple[str, ...] = ()) -> dict[str, int]:
+    request = AlterUserScramCredentialsRequest(
+        upsertions=[addition(each) for each in users],
+        deletions=[ScramCredentialDeletion(name=each, mechanism=1) for each in gone],
+    )
+    found = await answer(broker, SERVED[51], request, ALICE)
+    return {each.user: each.error_code for each in found.results}
+
+
+async def test_a_principal_without_a_grant_is_refused(broker: Broker) -> None:
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    assert await alter(broker, "a", gone=("b",)) == {"a": denied, "b": denied}
+
+    told = await answer(broker, SERVED[50], DescribeUserScramCredentialsRequest(), ALICE)
+    assert (told.error_code, told.results) == (denied, ())
+    assert not broker.image.scram
+
+
+async def test_the_right_to_alter_changes_users(broker: Broker) -> None:
+    grant(broker, AclOperation.ALTER)
+
+    assert await alter(broker, "a", "b") == {"a": ErrorCode.NONE, "b": ErrorCode.NONE}
+    assert await alter(broker, gone=("b",)) == {"b": ErrorCode.NONE}
+
+    assert broker.image.scram.keys() == {("a", "SCRAM-SHA-256")}
+
+
+async def test_the_right_to_describe_shows_users_and_no_keys(broker: Broker) -> None:
+    grant(broker, AclOperation.ALTER)
+    await alter(broker, "a", "b")
+    grant(broker, AclOperation.DESCRIBE)
+
+    told = await answer(broker, SERVED[50], DescribeUserScramCredentialsRequest(), ALICE)
+
+    shown = {
+        each.user: [(info.mechanism, info.iterations) for info in each.credential_infos]
+        for each in told.results
+    }
+    assert shown == {"a": [(1, 8_192)], "b": [(1, 8_192)]}
+
+
+async def test_users_that_are_unknown_or_named_twice_are_answered_as_by_kafka(
+    broker: Broker,
+) -> None:
+    grant(broker, AclOperation.ALTER)
+    await alter(broker, "a")
+    named = [UserName(name=each) for each in ("a", "a", "c")]
+
+    told = await answer(broker, SERVED[50], DescribeUserScramCredentialsRequest(users=named), ALICE)
+
+    assert [(each.user, each.error_code, each.error_message) for each in told.results] == [
+        (
+            "a",
+            ErrorCode.DUPLICATE_RESOURCE,
+            "Cannot describe SCRAM credentials for the same user twice in a single request: a",
+        ),
+        (
+            "c",
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "Attempt to describe a user credential that does not exist: c",
+        ),
+    ]

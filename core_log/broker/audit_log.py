@@ -77,13 +77,13 @@ class AuditLog:
 
     def note_refusal(
         self, action: str, principal: Principal, host: str, result: str, what: object = None
-    ) -> None:
+    ) -> bool:
         """Notes a refusal; the same again within a minute is only counted, so that nobody can fill
-        the file."""
+        the file. Returns whether it was noted."""
         key, now_ms = (action, principal, host), self._clock.now_ms()
         if now_ms - self._refusals.get(key, -REPEATED_AFTER_MS) < REPEATED_AFTER_MS:
             self._repeated[key] += 1
-            return
+            return False
         if len(self._refusals) >= REFUSALS_KNOWN_MAX:
             self._refusals.clear()
             self._repeated.clear()
@@ -91,6 +91,7 @@ class AuditLog:
         repeated = self._repeated.pop(key, 0)
         more: dict[str, object] = {"repeated": repeated} if repeated else {}
         self.note(action, principal, host, result, what, **more)
+        return True
 
     def note(
         self,

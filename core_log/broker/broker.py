@@ -62,7 +62,7 @@ HASHES_AT_ONCE = 2
 
 def authorizer_of(security: ListenerSecurity) -> Authorizer | None:
     """Returns the authorizer; None where clients need not say who they are."""
-    return Authorizer(map(str, security.super_users)) if security.authenticates else None
+    return Authorizer(security.super_users) if security.authenticates else None
 
 
 class Broker:

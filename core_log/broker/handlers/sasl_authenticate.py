@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from headwater.core_log.security.login import Exchange, Login
-from headwater.core_log.security.principal import CLUSTER, Principal
+from headwater.core_log.security.principal import ANONYMOUS, CLUSTER, Principal
 from headwater.core_log.security.scram import AuthenticationFailed
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def handle_sasl_authenticate(
         peer.close()  # which users there are is not known yet; the client comes again
         return SaslAuthenticateResponse()
     if refusal is not None:
-        return await refuse(peer, login, str(refusal))
+        return await refuse(broker, peer, login, str(refusal))
     if exchange.is_done:
         peer.admit(Principal(exchange.user))
     return SaslAuthenticateResponse(error_message=None, auth_bytes=token)
@@ -62,18 +62,18 @@ async def step(broker: "Broker", exchange: Exchange, token: bytes) -> bytes:
         return await asyncio.to_thread(exchange.step, token)
 
 
-async def refuse(peer: Peer, login: Login, message: str) -> SaslAuthenticateResponse:
+async def refuse(
+    broker: "Broker", peer: Peer, login: Login, message: str
+) -> SaslAuthenticateResponse:
     user = login.exchange.user[:NAME_SHOWN_MAX] if login.exchange is not None else ""
-    logger.warning(
-        "authentication failed: host=%s user=%r mechanism=%s",
-        peer.client_host,
-        user,
-        login.mechanism,
-    )
+    host, what = peer.client_host, {"user": user, "mechanism": login.mechanism}
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+    if broker.audit.note_refusal("SaslAuthenticate", ANONYMOUS, host, code.name, what):
+        logger.warning("authentication failed: host=%s user=%r", host, user)
     await asyncio.sleep(REFUSAL_S)
     peer.close_when_sent()
     return SaslAuthenticateResponse(
-        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+        error_code=code,
         error_message=message
         or "Authentication failed during authentication due to invalid credentials with SASL "
         f"mechanism {login.mechanism}",

@@ -67,6 +67,8 @@ def connect_app(console: ConsoleContext, *, worker: str) -> App:
         ("PATCH", connector + "/config", handlers.refuse),
         ("DELETE", connector, handlers.refuse),
         ("PUT", connector + "/stop", handlers.refuse),
+        ("PUT", connector + "/topics/reset", handlers.refuse),
+        ("PUT", "/connector-plugins/{plugin}/config/validate", handlers.refuse),
         ("PATCH", connector + "/offsets", handlers.refuse),
         ("DELETE", connector + "/offsets", handlers.refuse),
     ]

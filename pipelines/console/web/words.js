@@ -27,7 +27,7 @@ export function span(ms) {
 
 const TONES = {
   streaming: "ok", running: "ok", done: "ok", snapshotting: "work", replaying: "work", "re-reading": "work",
-  rebuilding: "work", starting: "work", retrying: "warn", paused: "idle", stopped: "idle", quarantined: "bad",
+  rebuilding: "work", starting: "work", retrying: "warn", paused: "idle", stopped: "idle", quarantined: "bad", "left out": "warn",
 };
 export const WORST = [
   "quarantined", "retrying", "re-reading", "rebuilding", "snapshotting", "replaying", "starting", "paused", "stopped",

@@ -14,12 +14,16 @@ class ConnectRequest(NamedTuple):
     path: str
 
 
+# Those of kcctl's KafkaConnectApi.java, of kafka-ui's kafka-connect-api.yaml and of Redpanda
+# Console's client (cloudhut/connect-client), read in November 2026. `connectorsOnly=false` adds
+# converters and transforms of a worker, and `/admin/loggers` its loggers: there are none here.
 LOOKS = tuple(
     ConnectRequest("GET", path)
     for path in (
         "/",
         "/health",
         "/connectors",
+        "/connectors/",
         "/connectors?expand=status",
         "/connectors?expand=info",
         "/connectors?expand=status&expand=info",
@@ -38,6 +42,7 @@ LOOKS = tuple(
         "/connectors/{source}/offsets",
         "/connectors/{sink}/offsets",
         "/connector-plugins",
+        "/connectors/{source}/tasks-config",
         "/connector-plugins/Nope/config",
         "/connectors/nobody",
         "/connectors/nobody/config",

@@ -169,6 +169,8 @@ async def test_an_act_is_a_signal_that_says_from_where_it_comes(sent: list[str])
         ConnectRequest("PUT", "/connectors/shop.lake/config"),
         ConnectRequest("DELETE", "/connectors/shop.lake"),
         ConnectRequest("PUT", "/connectors/shop.lake/stop"),
+        ConnectRequest("PUT", "/connectors/shop.lake/topics/reset"),
+        ConnectRequest("PUT", "/connector-plugins/headwater.sql.sink/config/validate"),
         ConnectRequest("DELETE", "/connectors/shop.lake/offsets"),
     ],
 )

@@ -33,7 +33,8 @@ export function Overview() {
 function verdict(troubles) {
   if (!status.value.is_running) return "No pipeline is running.";
   if (!troubles.length) return "All flows.";
-  return html`All flows but <em>${plural(troubles.length, "part")}</em>.`;
+  const parts = troubles.reduce((sum, each) => sum + (each.count ?? 1), 0), areTables = troubles.every((each) => each.isTable || each.count);
+  return html`All flows but <em>${plural(parts, areTables ? "table" : "part")}</em>.`;
 }
 
 const Nothing = () => html`<section class="empty"><h1>No pipeline is running</h1>
@@ -42,16 +43,22 @@ const Nothing = () => html`<section class="empty"><h1>No pipeline is running</h1
 const AtRest = () => html`<p class="problem" role="alert">The process that runs the pipelines does not answer. This is its last status${
   status.value.at_ms ? `, of ${span(status.value.seen_ms - status.value.at_ms)} ago` : ""}. <${Command}>headwater run<//></p>`;
 
+const NAMED_MAX = 3;
+const remarksOf = (of) => Object.values(of.tasks).flatMap((task) => Object.values(task.remarks ?? {}));
+
 function troublesOf(pipeline, of) {
   const tables = Object.entries(of.tables).filter(([, each]) => each.state === "quarantined");
   const tasks = Object.entries(of.tasks).filter(([, each]) => ["quarantined", "retrying"].includes(each.state));
   return [
+    ...remarksOf(of).filter((each) => each.left_out.length).map((each) => ({ pipeline, name: each.left_out.slice(0, NAMED_MAX).join(", ") + (each.left_out.length > NAMED_MAX ? ` and ${plural(each.left_out.length - NAMED_MAX, "more table")}` : ""), of: { state: "left out", reason: each.problem, hint: each.hint }, count: each.left_out.length })),
     ...tasks.map(([name, each]) => ({ pipeline, name, of: each, isTable: false })),
     ...tables.filter(([, each]) => !tasks.some(([, task]) => task.reason === each.reason)).map(([name, each]) => ({ pipeline, name, of: each, isTable: true })),
   ];
 }
 
-function Trouble({ pipeline, name, of, isTable }) {
+function Trouble({ pipeline, name, of, isTable, count: leftOut }) {
+  if (leftOut) return html`<article class="trouble" aria-label=${`${name} left out`}><${Pill} state=${of.state} />
+    <div><h2>${`${pipeline} / ${name}`}</h2><p>${of.reason}. <span class="dim">${of.hint ? `${of.hint}. ` : ""}${leftOut === 1 ? "Its changes do" : "Their changes do"} not enter the log; all other tables go on.</span></p><div class="cure"><${Command}>headwater doctor<//></div></div></article>`;
   const path = `${pipeline}${isTable ? `/${name}` : ""}`;
   return html`<article class="trouble" aria-label=${`${name} is ${of.state}`}>
     <${Pill} state=${of.state} />
@@ -99,7 +106,7 @@ export function Pipeline({ name, of }) {
     <header><h2><${A} to=${`/pipelines${place(name)}`}>${name}<//></h2><${Pill} state=${of.state} /><span class="dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</span>
       <div class="acts"><${Act} path=${[name, isPaused ? "resume" : "pause"]} isStrong=${isPaused}>${isPaused ? "Resume" : "Pause"}<//></div></header>
     <${Road} name=${name} of=${of} />
-    ${Object.entries(of.tasks).flatMap(([task, each]) => Object.values(each.remarks ?? {}).map((remark) => html`<p class="remark" key=${task + remark.problem}><b>${task}</b> ${remark.problem}. <span class="dim">${remark.hint}</span></p>`))}
+    ${Object.entries(of.tasks).flatMap(([task, each]) => Object.values(each.remarks ?? {}).filter((remark) => !remark.left_out.length).map((remark) => html`<p class="remark" key=${task + remark.problem}><b>${task}</b> ${remark.problem}. <span class="dim">${remark.hint}</span></p>`))}
     <div class="scroll" tabindex="0" role="region" aria-label=${`Tables of ${name}`}><table class="list even">
     <thead><tr><th scope="col">Table</th><th scope="col">State</th><th scope="col" class="num">Behind</th><th scope="col" class="num">Rows/s</th><th scope="col"><span class="hidden">The last two minutes</span></th><th scope="col">Verified</th><th scope="col" class="num">Dead letters</th></tr></thead>
     <tbody>${tables.slice(0, shown).map(([table, each]) => html`<${Line} key=${table} pipeline=${name} table=${table} of=${each} />`)}</tbody></table></div>

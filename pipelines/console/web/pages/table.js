@@ -192,8 +192,9 @@ function Diff({ columns, was, is, op }) {
   return changed.map((each) => { const j = names.indexOf(each); return html`<div class="diff" key=${each}><span>${each}</span> <del>${said(was[j])}</del> → <ins>${said(is[j])}</ins></div>`; });
 }
 
+const TRACED_MAX = 100;
 function Trace({ of, pipeline }) {
-  const tables = new Set(of.changes.map((each) => each.table)), root = useRef();
+  const tables = new Set(of.changes.map((each) => each.table)), root = useRef(), [shown, setShown] = useState(TRACED_MAX);
   useEffect(() => { root.current?.scrollIntoView({ block: "nearest" }); }, [of.at]);
   const to = ({ table, change }) => `/pipelines${place(pipeline)}/tables${place(table)}?only=${encodeURIComponent(change.key ?? "")}&key=${encodeURIComponent(change.key ?? "")}&at=${change.committed_ms}`;
   return html`<section class="card trace" ref=${root} aria-label=${`Transaction ${of.at}`}><header><h2>Transaction ${of.at}</h2><span class="dim">changed ${plural(of.changes.length, "row")} of ${plural(tables.size, "table")}${of.is_whole ? "" : "; more are not shown"}</span></header>
@@ -201,6 +202,7 @@ function Trace({ of, pipeline }) {
       <div><b>in the log</b><code>${span(of.appended_ms - of.committed_ms)} later${Object.entries(of.positions).map(([part, value]) => ` · up to ${part} ${value}`)}</code></div>
       ${of.sinks.map((each) => html`<i key=${`to ${each.sink}`} /><div key=${each.sink} class=${each.is_applied ? "done" : ""}><b>${each.sink}</b><code>${each.is_applied ? "has applied all of it" : "has not applied it yet"}</code></div>`)}</div>
     <div class="scroll" tabindex="0" role="region" aria-label="Rows of the transaction"><table class="list"><thead><tr><th scope="col">Table</th><th scope="col">Key</th><th scope="col">Change</th><th scope="col">Row</th><th scope="col">In the log</th></tr></thead>
-      <tbody>${of.changes.map((each) => html`<tr key=${`${each.topic}-${each.change.partition}:${each.change.offset}`}><th scope="row"><${A} to=${to(each)}>${each.table}<//></th><td><code>${each.change.key ?? "all"}</code></td><td>${OPERATIONS[each.change.operation]}</td>
-        <td class="diff">${each.change.row ? each.columns.slice(0, 6).map((name, i) => html`<span key=${name}>${name}</span> ${said(each.change.row[i])}  `) : "–"}</td><td class="dim"><${A} to=${`/log/topics${place(each.topic)}?partition=${each.change.partition}&until=${each.change.partition}:${each.change.offset + 1}`}><code>${each.topic}-${each.change.partition}:${each.change.offset}</code><//></td></tr>`)}</tbody></table></div></section>`;
+      <tbody>${of.changes.slice(0, shown).map((each) => html`<tr key=${`${each.topic}-${each.change.partition}:${each.change.offset}`}><th scope="row"><${A} to=${to(each)}>${each.table}<//></th><td><code>${each.change.key ?? "all"}</code></td><td>${OPERATIONS[each.change.operation]}</td>
+        <td class="diff">${each.change.row ? each.columns.slice(0, 6).map((name, i) => html`<span key=${name}>${name}</span> ${said(each.change.row[i])}  `) : "–"}</td><td class="dim"><${A} to=${`/log/topics${place(each.topic)}?partition=${each.change.partition}&until=${each.change.partition}:${each.change.offset + 1}`}><code>${each.topic}-${each.change.partition}:${each.change.offset}</code><//></td></tr>`)}</tbody></table></div>
+    ${of.changes.length > shown ? html`<p class="more">${plural(of.changes.length - shown, "more row")}. <button class="button" onClick=${() => setShown(Infinity)}>Show all</button></p>` : null}</section>`;
 }

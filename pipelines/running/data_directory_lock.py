@@ -165,7 +165,12 @@ def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:
     from headwater.core_log.client import KafkaLog
 
     bootstrap = (endpoint.kafka,)
-    log = KafkaLog(kafka_settings(loaded, bootstrap), first_logged_after_s=0.0)
+    settings = kafka_settings(loaded, bootstrap)
+    member = None
+    if loaded.spec.log.cluster is not None:  # several runs may use the broker of one directory
+        client = KafkaLog(settings.model_copy(update=MEMBER_CLIENT))
+        member = GroupIdentity(secrets.token_hex(8), client)
+    log = KafkaLog(settings, first_logged_after_s=0.0)
     return DirectoryLock(
         log,
         bootstrap,
@@ -174,6 +179,7 @@ def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:
         None,
         log.close,
         lambda: log.problem,
+        member=member,
     )
 
 

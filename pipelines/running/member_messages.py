@@ -100,7 +100,7 @@ async def pipelines_of_members(log: "KafkaLog") -> Mapping[str, str]:
     """Returns the pipelines that runs on this log share, each with the name of such a run."""
     try:
         found = await log.groups.describe(GROUP)
-    except LogRejected:  # nobody has ever shared it
+    except LogRejected:  # nobody has ever shared it, or we may not know
         return {}
     members = [decode_metadata(each.metadata) for each in found.members if each.metadata]
     return {name: each.name for each in members for name in each.offer.pipelines}

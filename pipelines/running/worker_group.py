@@ -67,7 +67,7 @@ class WorkerGroup:
         self._offered: Mapping[str, PipelineOffer] | None = None
         self._backoff = Backoff(RETRIES, SystemRandom())
         self._is_leaving, self._late = False, frozenset[str]()
-        self._losses = 0
+        self._losses, self._is_told = 0, False
         self._work: asyncio.TaskGroup | None = None
         self.share = MemberShare()
         """What the group gave to this member last."""
@@ -141,6 +141,8 @@ class WorkerGroup:
             self._offered = None
             self._membership.wants_join.set()
         self._tell_late(share.takes_part)
+        if len(share.members) > 1:
+            self._tell_local()
         for _, tasks in self._pipelines.list_shared():
             for task in tasks:
                 if task not in self._pipelines.here and task not in share.tasks:
@@ -201,6 +203,22 @@ class WorkerGroup:
                 if task not in self._pipelines.here:
                     self._report(StateChanged(*task, "", TaskState.RETRYING, reason))
         await asyncio.sleep(delay_ms / 1_000)
+
+    def _tell_local(self) -> None:
+        """Once: nobody can see from here whether a path is the same place on each machine."""
+        if self._is_told:
+            return
+        self._is_told = True
+        for loaded, _ in self._pipelines.list_shared():
+            for part in loaded.sinks:
+                if path := getattr(part.settings, "local_path", ""):
+                    logger.warning(
+                        "other runs may take over %s/%s: its path must be the same place on each"
+                        " machine (path=%s)",
+                        loaded.name,
+                        part.name,
+                        path,
+                    )
 
     def _tell_late(self, takes_part: Mapping[str, bool]) -> None:
         late = frozenset(name for name, does in takes_part.items() if not does)

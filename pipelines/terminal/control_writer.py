@@ -96,12 +96,21 @@ async def send_pause(address: LogAddress, target: str, *, is_paused: bool) -> Ma
 
 
 async def running_pipelines(address: LogAddress) -> Mapping[str, Any]:
-    """What the process that runs pipelines over this log says of each; none where nobody does."""
+    """What the process that runs pipelines over this log says of each; none where nobody does. Of
+    those that only other machines run, the names are known."""
+    elsewhere: dict[str, Any] = {}
+    if address.is_reached_from_elsewhere:
+        from headwater.pipelines.running.member_messages import pipelines_of_members
+
+        async with address.open() as log:
+            shared = await pipelines_of_members(log)
+        elsewhere = {
+            name: {"tasks": {}, "tables": {}, "member": each} for name, each in shared.items()
+        }
     owner = address.running_owner()
     if owner is None:
-        return {}
-    found: Mapping[str, Any] = (await asyncio.to_thread(owner.status))["pipelines"]
-    return found
+        return elsewhere
+    return {**elsewhere, **(await asyncio.to_thread(owner.status))["pipelines"]}
 
 
 async def check_pipeline(log: "KafkaLog", pipeline: str, running: Mapping[str, Any]) -> None:

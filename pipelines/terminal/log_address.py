@@ -55,6 +55,11 @@ class LogAddress:
             self._security = place.security
 
     @property
+    def is_reached_from_elsewhere(self) -> bool:
+        """Whether runs on other machines may share the log."""
+        return self._bootstrap is not None
+
+    @property
     def arguments(self) -> list[str]:
         """Options by which another command finds the same log."""
         if self.file is not None:

@@ -174,7 +174,7 @@ def test_a_pause_and_a_resume_are_obeyed_wherever_the_task_is(
     machines.audit()
 
 
-def test_a_run_to_the_end_is_refused_beside_others(
+def test_what_must_not_happen_beside_a_run_is_refused_on_other_machines_too(
     machines: Machines, headwater: Headwater
 ) -> None:
     machines.start("a")
@@ -184,6 +184,9 @@ def test_a_run_to_the_end_is_refused_beside_others(
 
     assert ran.code != exit_codes.OK
     assert "the pipeline is already running without --once" in ran.remarks
+    ran = headwater("drop", "shop", "--yes", "-f", machines.file("b"))
+    assert ran.code != exit_codes.OK
+    assert "the pipeline is running" in ran.remarks
     machines.audit()
 
 

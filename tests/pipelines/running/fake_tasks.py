@@ -65,7 +65,8 @@ class FakePipeline:
         return Redaction()
 
     def _part(self, name: str) -> Any:
-        return SimpleNamespace(name=name, kind="fake", content={"act": self.acts[name]})
+        content = {"act": self.acts[name]}
+        return SimpleNamespace(name=name, kind="fake", content=content, settings=None)
 
     def to_wire(self) -> bytes:
         return json.dumps([self.name, self.acts, str(self.path), self.workers]).encode()

@@ -2,8 +2,8 @@
 files, and each task runs once, and goes on elsewhere."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headwater.core_log.client import KafkaLog
 from headwater.core_log.client.membership import MembershipTerms
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
@@ -55,8 +56,11 @@ async def log(tmp_path: Path) -> AsyncIterator[EmbeddedLog]:
 class Stage:
     """All members of a test, and what runs on each."""
 
-    def __init__(self, log: EmbeddedLog) -> None:
-        self.log, self.runs = log, dict[str, _Run]()
+    def __init__(
+        self, log: KafkaLog, new_client: Callable[[], KafkaLog], session_ms: int = SESSION_MS
+    ) -> None:
+        self.log, self.new_client, self.session_ms = log, new_client, session_ms
+        self.runs = dict[str, _Run]()
         self.changed = asyncio.Event()
 
     @asynccontextmanager
@@ -74,7 +78,7 @@ class Stage:
         return {name: set(run.theatre.running) for name, run in self.runs.items()}
 
     async def until(self, is_so: Callable[[dict[str, set[str]]], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not is_so(self.shares()):  # noqa: ASYNC110 - several theatres tell of it
                 await asyncio.sleep(0.01)
 
@@ -104,13 +108,15 @@ class _Run:
         self.pipelines.share()
         self.states = dict[str, TaskState]()
         self.group = WorkerGroup(
-            stage.log.beside(),
+            stage.new_client(),
             self.pipelines,
             instance=name,
             name=f"host-{name}",
             clock=SystemClock(),
             report=self._hear,
-            terms=MembershipTerms("__headwater-workers", "headwater", "t", name, SESSION_MS, 100),
+            terms=MembershipTerms(
+                "__headwater-workers", "headwater", "t", name, stage.session_ms, 100
+            ),
         )
         self.member: asyncio.Task[None] | None = None
 
@@ -138,7 +144,7 @@ class _Run:
 async def test_tasks_are_shared_when_a_run_comes_and_taken_over_when_it_ends(
     log: EmbeddedLog,
 ) -> None:
-    stage = Stage(log)
+    stage = Stage(log, log.beside)
     async with stage.run("a"):
         await stage.until_shared()
         async with stage.run("b"):
@@ -148,7 +154,7 @@ async def test_tasks_are_shared_when_a_run_comes_and_taken_over_when_it_ends(
 
 
 async def test_no_task_ever_runs_twice_while_runs_come_and_go(log: EmbeddedLog) -> None:
-    stage, twice = Stage(log), list[str]()
+    stage, twice = Stage(log, log.beside), list[str]()
 
     async def watch() -> None:
         while True:
@@ -170,14 +176,21 @@ async def test_no_task_ever_runs_twice_while_runs_come_and_go(log: EmbeddedLog) 
 async def test_a_run_that_is_cut_off_gives_its_tasks_up_and_comes_back(
     log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(log)
+    stage = Stage(log, log.beside)
     async with stage.run("a") as a, stage.run("b"):
         await stage.until_shared()
-        with monkeypatch.context() as cut:
-            cut.setattr(a.group.log._coordinators, "ask", _no_answer)
+        with cut_off(a, monkeypatch):
             await stage.until(lambda shares: shares == {"a": set(), "b": ALL})
 
         await stage.until_shared()
+
+
+@contextmanager
+def cut_off(run: "_Run", monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The coordinator of the group does not answer meanwhile."""
+    with monkeypatch.context() as cut:
+        cut.setattr(run.group.log._coordinators, "ask", _no_answer)
+        yield
 
 
 async def _no_answer(*_: object, **__: object) -> None:
@@ -186,7 +199,7 @@ async def _no_answer(*_: object, **__: object) -> None:
 
 
 async def test_tasks_go_to_the_runs_with_the_newest_file(log: EmbeddedLog) -> None:
-    stage = Stage(log)
+    stage = Stage(log, log.beside)
     async with stage.run("a") as a, stage.run("b") as b:
         await stage.until_shared()
 
@@ -201,7 +214,7 @@ async def test_tasks_go_to_the_runs_with_the_newest_file(log: EmbeddedLog) -> No
 async def test_a_run_that_starts_again_with_a_former_file_takes_nothing_over(
     log: EmbeddedLog,
 ) -> None:
-    stage = Stage(log)
+    stage = Stage(log, log.beside)
     async with stage.run("a"):
         await stage.until_shared()
     async with stage.run("b", a_file("second")) as b:
@@ -216,14 +229,14 @@ async def test_a_run_that_starts_again_with_a_former_file_takes_nothing_over(
 
 async def test_runs_with_other_pipelines_leave_each_other_alone(log: EmbeddedLog) -> None:
     other: Any = WrittenPipeline("other", {"source": "wait"}, Path(), 0, "x")
-    stage = Stage(log)
+    stage = Stage(log, log.beside)
     async with stage.run("a"), stage.run("b", other):
         await stage.until(lambda shares: shares == {"a": ALL, "b": {"other/source"}})
         assert await pipelines_of_members(log) == {"shop": "host-a", "other": "host-b"}
 
 
 async def test_a_fenced_task_that_is_still_ours_begins_again(log: EmbeddedLog) -> None:
-    stage = Stage(log)
+    stage = Stage(log, log.beside)
     async with stage.run("a") as a:
         await stage.until_shared()
         before = a.theatre.lives.count("shop/one")
@@ -236,7 +249,7 @@ async def test_a_fenced_task_that_is_still_ours_begins_again(log: EmbeddedLog) -
 async def test_a_run_to_the_end_is_refused_while_others_share_the_pipeline(
     log: EmbeddedLog,
 ) -> None:
-    stage = Stage(log)
+    stage = Stage(log, log.beside)
     await refuse_running_elsewhere(log, [a_file()])
     async with stage.run("a"):
         await stage.until_shared()

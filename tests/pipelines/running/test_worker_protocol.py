@@ -8,6 +8,7 @@ from headwater.pipelines.running.supervisor import TaskEnded, TaskId
 from headwater.pipelines.running.worker_protocol import (
     LeaveTask,
     Order,
+    RenewLease,
     StartTask,
     StopTask,
     TaskGone,
@@ -23,6 +24,7 @@ ORDERS: list[Order] = [
     StartTask(TASK, b'{"url":"\n\x00\xff"}', ("127.0.0.1:1", "kafka-2:9092"), until_end=True),
     StartTask(TASK, b"", (), until_end=False),
     StopTask(TASK),
+    RenewLease(6_667),
     LeaveTask(),
 ]
 WORDS: list[Word] = [

@@ -174,7 +174,7 @@ def test_a_pause_and_a_resume_are_obeyed_wherever_the_task_is(
     machines.audit()
 
 
-def test_what_must_not_happen_beside_a_run_is_refused_on_other_machines_too(
+def test_commands_that_need_a_pipeline_at_rest_are_refused_on_other_machines_too(
     machines: Machines, headwater: Headwater
 ) -> None:
     machines.start("a")

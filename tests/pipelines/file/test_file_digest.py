@@ -33,9 +33,7 @@ def digest(directory: Path, target: str = "sqlite:///t.db", **written: object) -
         {"target": "sqlite:///elsewhere.db"},
     ],
 )
-def test_what_is_the_machines_own_makes_no_other_version(
-    tmp_path: Path, other: dict[str, str]
-) -> None:
+def test_keys_of_one_machine_make_no_other_version(tmp_path: Path, other: dict[str, str]) -> None:
     assert digest(tmp_path, **other) == digest(tmp_path)
 
 

@@ -9,7 +9,7 @@ from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
 LARGE_ARRAY, LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING = range(3, 13)
-SMALL_ARRAY = 2
+SMALL_ARRAY, OPAQUE, NEWDECIMAL = 2, 15, 246
 DEPTH_MAX = 100
 ENTRY_BYTES_MIN = 3
 GROWTH, ROOM_BYTES = 6, 64
@@ -30,6 +30,10 @@ DIGITS_MAX = 20
 EXACT_MAX = 10**15
 """Fifteen digits are always those of one double, and its shortest ones."""
 FRACTION_MAX = 15
+GROUP, PRECISION_MAX = 9, 65
+"""Digits of a decimal that lie in four bytes together, and the most that it has."""
+DIGITS_BYTES = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4], np.int64)
+POWERS = 10 ** np.arange(GROUP + 1, dtype=np.int64)
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
@@ -179,7 +183,67 @@ def _scalar(
             return -1
         bits[0] = _number(data, pos, 8)
         return _double(doubles[0], bits[0] < 0, room, at)
+    if kind == OPAQUE:
+        return _decimal(data, pos, end, room, at, limit)
     return _integer(data, kind, pos, end, room, at) if INT16 <= kind <= UINT64 else -1
+
+
+@_compiled
+def _decimal(data: UInt8Array, pos: int, end: int, room: UInt8Array, at: int, limit: int) -> Any:
+    """Writes a decimal; -1 for another value of SQL, and for one that is broken."""
+    if pos + 4 > end or data[pos] != NEWDECIMAL:
+        return -1
+    length, precision = np.int64(data[pos + 1]), np.int64(data[pos + 2])
+    part = np.int64(data[pos + 3])
+    whole, pos = precision - part, pos + 4
+    if whole < 0 or precision > PRECISION_MAX or at + precision + 3 > limit:
+        return -1
+    width = 4 * (whole // GROUP + part // GROUP)
+    width += DIGITS_BYTES[whole % GROUP] + DIGITS_BYTES[part % GROUP]
+    if not width or length != width + 2 or pos + width > end:
+        return -1
+    mask = np.int64(0)
+    if data[pos] < 0x80:
+        mask = np.int64(0xFF)
+        room[at] = MINUS
+        at += 1
+    first = at
+    at = _groups(data, pos, whole, mask ^ 0x80, mask, room, at, False)
+    if at < 0:
+        return -1
+    if at == first:
+        room[at] = ZERO
+        at += 1
+    if not part:
+        return at
+    room[at] = POINT
+    pos += 4 * (whole // GROUP) + DIGITS_BYTES[whole % GROUP]
+    return _groups(data, pos, part, mask if whole else mask ^ 0x80, mask, room, at + 1, True)
+
+
+@_compiled
+def _groups(
+    data: UInt8Array, pos: int, left: int, flip: int, mask: int, room: UInt8Array, at: int,
+    is_part: bool,
+) -> Any:  # fmt: skip
+    """Writes the digits before the point, without zeros in front, or all behind it."""
+    first = at
+    while left:
+        digits = min(left, GROUP) if is_part or left % GROUP == 0 else left % GROUP
+        value = np.int64(0)
+        for _ in range(DIGITS_BYTES[digits]):
+            value = value << 8 | (np.int64(data[pos]) ^ flip)
+            flip = mask
+            pos += 1
+        if value >= POWERS[digits]:
+            return -1
+        for place in range(digits - 1, -1, -1):
+            digit = value // POWERS[place] % 10
+            if digit or is_part or at > first:
+                room[at] = np.uint8(digit) + np.uint8(ZERO)
+                at += 1
+        left -= digits
+    return at
 
 
 @_compiled

@@ -1,6 +1,7 @@
 """Writes MySQL's binary JSON, slowly and obviously, as its manual describes the format."""
 
 import struct
+from decimal import Decimal
 from typing import Any
 
 LITERALS = {None: 0, True: 1, False: 2}
@@ -28,10 +29,31 @@ def _encoded(value: Any) -> tuple[int, bytes]:
     if isinstance(value, str):
         text = value.encode()
         return 12, _length(len(text)) + text
+    if isinstance(value, Decimal):
+        data = _decimal(value)
+        return 15, bytes([246]) + _length(len(data)) + data
     small = _container(value, is_large=False)
     if len(small) < 1 << 16:
         return (0 if isinstance(value, dict) else 2), small
     return (1 if isinstance(value, dict) else 3), _container(value, is_large=True)
+
+
+def _decimal(value: Decimal) -> bytes:
+    """With as many digits of a fraction as it is written with."""
+    digits, exponent = value.as_tuple().digits, int(value.as_tuple().exponent)
+    text = "".join(map(str, digits)).rjust(-exponent, "0")
+    whole, part = text[: len(text) + exponent], text[len(text) + exponent :]
+    head = len(whole) % 9
+    groups = [whole[:head], *(whole[at : at + 9] for at in range(head, len(whole), 9))]
+    groups += [part[at : at + 9] for at in range(0, len(part), 9)]
+    sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+    data = bytearray(
+        b"".join(int(each).to_bytes(sizes[len(each)], "big") for each in groups if each)
+    )
+    data[0] ^= 0x80
+    if value.is_signed():
+        data = bytearray(each ^ 0xFF for each in data)
+    return bytes([len(text), len(part)]) + data
 
 
 def _length(size: int) -> bytes:

@@ -1,6 +1,7 @@
 """The compiled writer of JSON gives the texts of the plain one, and the plain one Python's."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.connectors.mysql.kernels.json_texts import write_documents
 from headwater.connectors.mysql.kernels.kernels import MysqlKernels
 from headwater.connectors.mysql.kernels.selection import kernels_of
 from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets
 from tests.connectors.mysql.kernels.json_writer import document_of
 
 VALUES = st.recursive(
@@ -36,6 +39,24 @@ def test_both_write_the_same_text_and_python_reads_the_value(values: list[Any]) 
 
     assert fast.to_pylist() == plain.to_pylist()
     assert [each and json.loads(each) for each in fast.to_pylist()] == values
+
+
+@pytest.mark.property
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 10**65 - 1), st.integers(0, 30)), min_size=1)
+)
+def test_decimals_have_all_their_digits(parts: list[tuple[bool, int, int]]) -> None:
+    values = [
+        Decimal((int(is_negative), tuple(map(int, str(digits))), -min(scale, 30)))
+        for is_negative, digits, scale in parts
+    ]
+    documents = pa.array([document_of({"n": [each, 1]}) for each in values], pa.binary())
+
+    fast, plain = FAST.documents(documents).to_pylist(), PLAIN.documents(documents).to_pylist()
+
+    assert fast == plain == [f'{{"n": [{each:f}, 1]}}' for each in values]
+    data, offsets = bytes_and_offsets(documents)
+    assert not write_documents(data, offsets)[2].any(), "none is left to Python"
 
 
 @pytest.mark.property

@@ -92,7 +92,7 @@ class CaptureMonitor:
                 return SourceUnavailable(
                     "tables that were captured before are there again", tables=few(returned)
                 )
-            self._say(NEW_TABLES, self._about_new(new))
+            await self._tell_of_new(connection, new)
             await self._look_for_unstreamed(connection)
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
@@ -112,7 +112,7 @@ class CaptureMonitor:
         """Checks at the end for tables that were created meanwhile, and are left to the next
         run."""
         there, _ = await self._there(connection)
-        self._say(NEW_TABLES, self._about_new(self._find_new(there.keys())))
+        await self._tell_of_new(connection, self._find_new(there.keys()))
         await self._look_for_unstreamed(connection)
 
     def refuse(self, refused: RefusedTable) -> None:
@@ -131,14 +131,17 @@ class CaptureMonitor:
 
     async def _find_cured(self, connection: PgConnection) -> list[TableId]:
         """Returns tables that can be captured again; reports the present reasons for the others."""
-        context = self._context
-        looked = await discovery.look(
-            connection, self._settings, context.pipeline, refusal=context.refusal
-        )
+        looked = await self._look_at_tables(connection)
         before = {each.oid for each in self._refused}
         self._refused = [each for each in looked.refused if each.oid in before]
         self._say(REFUSED, finding_of(self._refused))
         return [each.table for each in looked.tables if each.oid in before]
+
+    async def _look_at_tables(self, connection: PgConnection) -> discovery.DiscoveredTables:
+        context = self._context
+        return await discovery.look(
+            connection, self._settings, context.pipeline, refusal=context.refusal
+        )
 
     async def _look_for_unstreamed(self, connection: PgConnection) -> None:
         for name, finding in (await excluded_tables.look(connection, self._chosen.texts)).items():
@@ -171,6 +174,17 @@ class CaptureMonitor:
     def _find_new(self, there: Set[TableId]) -> list[TableId]:
         known = {*self._tables, *(each.table for each in self._refused)}
         return sorted(each for each in there - known if self._chosen.matches(str(each)))
+
+    async def _tell_of_new(self, connection: PgConnection, new: Sequence[TableId]) -> None:
+        """Those that cannot be captured are left out from now on, and read once they are cured."""
+        if new:
+            looked = await self._look_at_tables(connection)
+            refused = [each for each in looked.refused if each.table in new]
+            if refused:
+                self._refused = [*self._refused, *refused]
+                self._say(REFUSED, finding_of(self._refused))
+            new = [each for each in new if all(each != one.table for one in refused)]
+        self._say(NEW_TABLES, self._about_new(new))
 
     def _about_new(self, new: Sequence[TableId]) -> Diagnostic | None:
         if not new:

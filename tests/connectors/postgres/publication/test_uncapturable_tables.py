@@ -95,6 +95,24 @@ async def test_a_cure_is_found_in_a_running_source_and_ends_the_life_that_left_t
     assert not any(isinstance(each, Remark) and each.name == NEW_TABLES for each in said)
 
 
+async def test_a_table_that_comes_later_is_left_out_with_its_reason(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish("orders")
+    settings, clock = settings_of(guest), SimulatedClock(0)
+
+    async with await connect(settings) as connection:
+        looked = await look(connection, settings, "shop")
+        watch, said = await watching(
+            guest, [each.table for each in looked.tables], clock, looked.refused
+        )
+        guest.execute("CREATE TABLE views (path text)")
+        assert await watch.look(connection) is None
+
+    found = refusal(said)
+    assert found is not None and found.left_out == ("public.views",)
+    assert "public.views: " in found.problem and found.hint
+
+
 @pytest.mark.slow
 def test_a_run_to_the_end_names_it_and_delivers_the_others(guest: Guest, tmp_path: Path) -> None:
     guest.execute(*ORDERS, *BARE)

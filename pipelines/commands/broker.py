@@ -3,6 +3,7 @@
 import asyncio
 import difflib
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,8 +99,19 @@ def broker(
     chosen = broker_settings(data, listen, settings, join=join, **named)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
+    if chosen.security.authenticates or chosen.cluster_secret:
+        keep_private(chosen.data)
     switch_threads_often()
     run_until_signal(_serve(chosen, http()))
+
+
+def keep_private(data: Path) -> None:
+    """Files of a log that authenticates are for its user only: they hold what passwords are checked
+    against."""
+    os.umask(0o077)
+    metadata = data / "log" / "__cluster_metadata-0"
+    if metadata.is_dir():  # it may have been made before there were users
+        metadata.chmod(0o700)
 
 
 async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:

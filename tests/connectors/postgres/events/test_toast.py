@@ -215,10 +215,10 @@ async def test_a_value_of_a_dropped_column_is_not_taken_from_another(pages: Gues
     async with story(pages) as told:
         await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE}, {LARGE}::bytea)")
 
-        events = await told.tell(
-            "UPDATE pages SET title = 'b'",
-            "ALTER TABLE pages DROP body",
-            "ALTER TABLE pages ADD notes text DEFAULT 'other'",
+        events = await told.tell(  # at once, so that the source sees them only afterwards
+            "UPDATE pages SET title = 'b';"
+            "ALTER TABLE pages DROP body;"
+            "ALTER TABLE pages ADD notes text DEFAULT 'other'"
         )
 
     [[_, row]] = short(events)

@@ -25,6 +25,9 @@ export function span(ms) {
   return `${Math.floor(ms / 86_400_000)} d`;
 }
 
+// How long a sink needs for what waits for it, if both go on as now; null while it does not gain on the source.
+export const toClearMs = (records, inPerS, outPerS) => (records > 0 && outPerS > inPerS ? (records / (outPerS - inPerS)) * 1000 : null);
+
 const TONES = {
   streaming: "ok", running: "ok", done: "ok", snapshotting: "work", replaying: "work", "re-reading": "work",
   rebuilding: "work", starting: "work", retrying: "warn", paused: "idle", stopped: "idle", quarantined: "bad", "left out": "warn",

@@ -3,7 +3,7 @@ import { useState } from "../vendor/hooks.mjs";
 import { fetched, place } from "../api.js";
 import { past, status } from "../live.js";
 import { A, Command, List, Pill, Problem, Spark, html } from "../ui.js";
-import { bytes, count, rate, span } from "../words.js";
+import { bytes, count, rate, span, toClearMs } from "../words.js";
 import { CommandButton } from "./dialog.js";
 import { Graphs } from "./graphs.js";
 import { Act, Pipeline as Card } from "./overview.js";
@@ -16,11 +16,17 @@ export function Pipeline({ pipeline }) {
     ${of.reason ? html`<p class="problem">${of.reason}</p>` : html`<p class="lead dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</p>`}
     <${Card} name=${pipeline} of=${of} />
     <section class="card"><header><h2>Tasks</h2></header><${List} label="Tasks" head=${["Task", "State", ["Behind"], ["Records behind"], ["Rows/s"], "Last two minutes", ["Retries"], ["Dead letters"]]}>
-      ${Object.entries(of.tasks).map(([name, each]) => html`<tr key=${name}><th scope="row">${name}</th><td><${Pill} state=${each.state} /></td><td class="num">${span(each.lag_ms)}</td><td class="num">${each.lag_records == null ? "–" : count(each.lag_records)}</td><td class="num">${rate(each.rows_per_s)}</td>
+      ${Object.entries(of.tasks).map(([name, each]) => html`<tr key=${name}><th scope="row">${name}</th><td><${Pill} state=${each.state} /></td><td class="num">${span(each.lag_ms)}</td><td class="num">${each.lag_records == null ? "–" : count(each.lag_records)}${each.lag_ms > LATE_MS ? html`<br /><span class="dim">${clearing(each, of.tasks.source)}</span>` : null}</td><td class="num">${rate(each.rows_per_s)}</td>
         <td><${Spark} samples=${past.value[`${pipeline}/${name}`]} width=${160} /></td><td class="num">${each.retries || "–"}</td><td class="num">${each.dead_letters || "–"}</td></tr>`)}<//></section>
     <${Graphs} pipeline=${pipeline} />
     ${Object.entries(of.tasks).map(([name, each]) => html`<${Positions} key=${name} name=${name} of=${each} />`)}
     <${FilePlan} />`;
+}
+
+const LATE_MS = 60_000;
+function clearing(sink, source) {
+  const ms = toClearMs(sink.lag_records, source?.rows_per_s ?? 0, sink.rows_per_s);
+  return ms == null ? "not catching up" : `caught up in ${span(ms)}`;
 }
 
 function Positions({ name, of }) {

@@ -40,7 +40,7 @@ const OUTCOMES = { started: "starting", done: "done", failed: "failed" };
 export function Audit() {
   const { answer, problem } = useAnswer("/audit", LOOK_MS);
   if (!answer) return html`<${Loading} problem=${problem} />`;
-  if (!answer.length) return html`<section class="empty"><h1>Nobody did anything yet</h1><p>Commands that act write here who did what: pause, resume, snapshot, verify, rebuild, replay, drop, dead letters and resets of groups.</p></section>`;
+  if (!answer.length) return html`<section class="empty"><h1>Nobody did anything yet</h1><p>Commands that act write here who did what: pause, resume, snapshot, verify, rebuild, replay, maintain, drop, dead letters, and changes of topics and groups; so do requests to the HTTP address.</p></section>`;
   return html`<header class="top"><div><h1>Who did what</h1><p>The log keeps it for 90 days, without keys or values of rows</p></div></header>
     <section class="card"><${List} label="Actions" head=${["When", "Who", "From", "What", "Target", "Outcome"]}>
       ${answer.map((each) => html`<tr key=${each.id}><td>${at(each.started_ms)}</td><th scope="row">${each.user}</th><td class="dim">${each.host}, ${each.via === "console" ? "console" : "terminal"}</td>

@@ -60,15 +60,22 @@ ROWS = (
         True),
     Row("documents-json", "the same as JSON, rows/s", "per_second", None, True),
 )  # fmt: skip
-SHARED = "two cores are shared by the server, the source and the broker"
+LOAD = (
+    "Other work held both cores during these rounds: compare with Debezium's column, and the CPU"
+    " seconds, which are of the source alone. The row of JSON was measured before the compiled"
+    " kernel wrote decimals inside of documents: 0.9 us a document since, and 50 before."
+)
 WHY = {
-    "snapshot-1": SHARED,
-    "snapshot-2": SHARED,
-    "catch-up": SHARED,
-    "full": SHARED,
-    "single": SHARED,
-    "latency": SHARED,
-    "start": SHARED,
+    "snapshot-1": "at 1.8 CPU seconds per million rows a core of its own is enough for 560,000",
+    "snapshot-2": "at 1.7 CPU seconds per million rows a core of its own is enough for 590,000",
+    "catch-up": "at 2.0 CPU seconds per million rows a core of its own is enough for 500,000; one"
+    " transaction of 5 M rows came at 387,000 rows/s in a quieter moment",
+    "full": "at 3.8 CPU seconds per million updates a core of its own is enough for 260,000",
+    "single": "of about 8 us of CPU per transaction 3 take its five packets out of the stream, 3"
+    " check their sums and find what they say, and the rest are columns and the append",
+    "latency": "a commit passes three processes, each of which waits for a core; 0.3 ms of it are"
+    " the reading of its events",
+    "start": "0.82 s at a load of 2",
 }
 """Why a row can miss what it should reach, as far as that was found out."""
 STAGES = ("snapshot", "catch-up", "full", "single", "latency", "start", "documents", "giant")
@@ -280,7 +287,7 @@ def page(collected: Collected, shrink: int) -> str:
     measured = [row for row in ROWS if collected.figures.get(row.name)]
     missed = [row.name for row in measured if "missed" in line_of(row, collected)]
     if told := [f"- {name}: {WHY[name]}." for name in dict.fromkeys(missed) if name in WHY]:
-        lines += ["## Where it is missed, and why", "", *told, ""]
+        lines += ["## Where it is missed, and why", "", LOAD, "", *told, ""]
     if shrink > 1:
         lines += [f"Only a trial: all counts were divided by {shrink}.", ""]
     if collected.failures:

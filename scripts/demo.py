@@ -129,10 +129,11 @@ class Show:
             return
         with buying(self._shop), self._running():
             self._until(self._is_answering)
-            self._say("a table without a key is added: it cannot be captured, and the others go on")
-            with self._shop.transaction() as session:
-                session.execute("CREATE TABLE page_views (path varchar(100), seen_by int)")
-                session.execute("INSERT INTO page_views VALUES ('/sale', 42)")
+            if isinstance(self._shop, PostgresShop):  # the others capture such a table
+                self._say("a table without a key is added: it is left out, and the others go on")
+                with self._shop.transaction() as session:
+                    session.execute("CREATE TABLE page_views (path varchar(100), seen_by int)")
+                    session.execute("INSERT INTO page_views VALUES ('/sale', 42)")
             show_console(self._say, self._directory, self._environment)
 
     def _prove(self, moment: str, then: Rows) -> int:

@@ -84,6 +84,7 @@ bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	@scripts/databases.sh
 	$(BIN)/python -m benchmarks.pipelines
 	$(BIN)/python -m benchmarks.postgres
+	$(BIN)/python -m benchmarks.mysql
 	$(BIN)/python -m benchmarks.reread
 	$(BIN)/python -m benchmarks.lake
 	$(BIN)/python -m benchmarks.peers

@@ -3,6 +3,7 @@ were run first, and what each member last said of its tasks."""
 
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -25,6 +26,7 @@ class MemberTopic:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._offset: int | None = None
+        self._is_there = False
         self._versions: dict[tuple[str, str], int] = {}
         self._statuses: dict[str, bytes] = {}
 
@@ -48,16 +50,18 @@ class MemberTopic:
     async def statuses(self) -> Mapping[str, Mapping[str, Any]]:
         """Returns what each member said last."""
         await self._read()
-        return {
-            member: orjson.loads(zlib.decompress(said)) for member, said in self._statuses.items()
-        }
+        found = {}
+        for member, said in self._statuses.items():
+            with suppress(zlib.error, orjson.JSONDecodeError):
+                found[member] = orjson.loads(zlib.decompress(said))
+        return found
 
     async def _write(self, key: list[str], value: bytes, *, now_ms: int) -> None:
+        await self._ensure()
         await self._log.append(HOME, small_batch([(orjson.dumps(key), value)], now_ms=now_ms))
 
     async def _read(self) -> None:
-        if self._offset is None:
-            await self._log.ensure_topic(member_topic())
+        await self._ensure()
         bounds = (await self._log.bounds([HOME]))[HOME]
         self._offset = max(self._offset or 0, bounds.start)
         while self._offset < bounds.end:
@@ -66,16 +70,28 @@ class MemberTopic:
                 self._take(part.data, self._offset)
                 self._offset = part.next_offset
 
+    async def _ensure(self) -> None:
+        if not self._is_there:
+            await self._log.ensure_topic(member_topic())
+            self._is_there = True
+
     def _take(self, data: "bytes | memoryview", from_offset: int) -> None:
         for batch in iterate_batches(data):
             for record in decode_batch(batch)[1]:
                 if record.offset < from_offset or record.key is None:
                     continue
-                match orjson.loads(record.key):
+                match _read_key(record.key):
                     case [str(kind), str(pipeline), str(digest)] if kind == FILE:
                         self._versions[pipeline, digest] = record.offset
                     case [str(kind), str(member)] if kind == STATUS and record.value:
                         self._statuses[member] = record.value
+
+
+def _read_key(key: bytes) -> object:
+    """None for what no Headwater has written; it must not keep a run from its tasks."""
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(key)
+    return None
 
 
 def member_topic() -> TopicSettings:

@@ -58,6 +58,8 @@ class WorkerProcesses:
         self._shared: list[_Place] = []
         self._own: list[_Place] = []
         self._waiting: dict[TaskId, asyncio.Event] = {}
+        self._lease_ends_ms: int | None = None
+        """Until when tasks may run without a word from here; None for ever."""
 
     def prepare(self, first: Popen[bytes]) -> None:
         """Takes over a process that was spawned before it was known what it will do."""
@@ -81,9 +83,11 @@ class WorkerProcesses:
 
     def renew(self, lease_s: float) -> None:
         """Lets tasks run for so long from now on, also if this process stands still."""
+        lease_ms = round(lease_s * 1_000)
+        self._lease_ends_ms = self._around.clock.monotonic_ms() + lease_ms
         for place in self._places:
             if place.process is not None:
-                place.process.send(RenewLease(round(lease_s * 1_000)))
+                place.process.send(RenewLease(lease_ms))
 
     async def stop(self, task: TaskId) -> None:
         """Returns when the task has cleaned up behind itself, or its process is gone."""
@@ -136,6 +140,9 @@ class WorkerProcesses:
                 place.process = await self._start(place)
                 if place.is_over:
                     place.process.kill()
+                if self._lease_ends_ms is not None:
+                    left_ms = self._lease_ends_ms - self._around.clock.monotonic_ms()
+                    place.process.send(RenewLease(max(left_ms, 0)))
                 for posting in place.postings.values():
                     place.process.send(posting.order())
                 ending = await place.process.listen(partial(self._hear, place))

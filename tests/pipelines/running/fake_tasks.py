@@ -42,6 +42,10 @@ class FakePipeline:
         return self.path
 
     @property
+    def log_path(self) -> Path:
+        return self.path / "data"
+
+    @property
     def source(self) -> Any:
         return self._part("source")
 

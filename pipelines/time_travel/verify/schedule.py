@@ -76,8 +76,8 @@ async def remember(
     """Stores the result by source table, without keys and values."""
     by_table: dict[str, list[TableVerdict]] = {}
     for verdict in verdicts:
-        for table in verdict.subject.source_tables:
-            by_table.setdefault(str(table), []).append(verdict)
+        for stored in verdict.subject.sources:  # a table that the log lacks has no status either
+            by_table.setdefault(str(stored.schema.table), []).append(verdict)
     signals = [
         Signal(VERIFIED, table, secrets.token_hex(8), _options(found))
         for table, found in by_table.items()

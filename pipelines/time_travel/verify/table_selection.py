@@ -27,11 +27,6 @@ class ComparedTable:
     def topics(self) -> tuple[str, ...]:
         return tuple(stored.topic for stored in self.sources)
 
-    @property
-    def source_tables(self) -> tuple[TableId, ...]:
-        """Its own name, if the log does not have it."""
-        return tuple(stored.schema.table for stored in self.sources) or (self.target,)
-
     async def partitions(self, log: Log) -> list[TopicPartition]:
         return [
             TopicPartition(topic, partition)

@@ -57,7 +57,7 @@ from headwater.core_log.storage.properties import decode_uuid
 from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
-HASHES_AT_ONCE = 2
+HASHES_AT_ONCE = 1
 
 
 def authorizer_of(security: ListenerSecurity) -> Authorizer | None:

@@ -50,8 +50,9 @@ class BrokerServer:
         self._connections: set[Peer] = set()
         self._addresses = Counter[str]()
         """Connections by address."""
-        self._unknown: dict[Peer | asyncio.Task[TlsSocket], None] = {}
-        """Connections that still have to prove who they are, the oldest first."""
+        self._unknown: dict[Peer | asyncio.Task[TlsSocket], asyncio.TimerHandle | None] = {}
+        """Connections that had to prove who they are, the oldest first, and the end of their
+        time."""
         tls = broker.settings.security.tls
         self._certificates = None if tls is None else server_certificates(tls)
         self._is_empty = asyncio.Event()
@@ -121,7 +122,7 @@ class BrokerServer:
     def _has_room(self, host: str) -> bool:
         settings = self._broker.settings
         if self._addresses[host] >= settings.connections_per_address_max:
-            logger.warning("refused a connection of %s: it has as many as it may have", host)
+            self._note(host, "it has as many connections as it may have")
             return False
         if self.connection_count < settings.connections_max or self._drop_oldest_unknown():
             return True
@@ -132,7 +133,8 @@ class BrokerServer:
         """Makes room: whoever only connects must not keep others out."""
         while self._unknown:
             oldest = next(iter(self._unknown))
-            del self._unknown[oldest]
+            if (end := self._unknown.pop(oldest)) is not None:
+                end.cancel()
             if isinstance(oldest, asyncio.Task):
                 oldest.cancel()
                 return True
@@ -158,7 +160,7 @@ class BrokerServer:
             peer.close()
             self._forget_address(host)
             why = getattr(error, "reason", None) or str(error) or "it took too long"
-            logger.warning("TLS with %s failed: %s", host, why)
+            self._note(host, f"TLS failed: {why}")
             return
         self._serve(secret, host, principal)
 
@@ -180,13 +182,13 @@ class BrokerServer:
     def await_login(self, peer: Peer) -> None:
         """Gives the client some time to prove who it is."""
         limit_s = self._broker.settings.authentication_wait_ms_max / 1_000
-        asyncio.get_running_loop().call_later(limit_s, self._end_login, peer)
-        self._unknown[peer] = None
+        loop = asyncio.get_running_loop()
+        self._unknown[peer] = loop.call_later(limit_s, self._end_login, peer)
 
     def _end_login(self, peer: Peer) -> None:
         self._unknown.pop(peer, None)
         if peer.login is not None and not peer.is_closed:
-            logger.warning("%s has not authenticated in time", peer.client_host)
+            self._note(peer.client_host, "it has not authenticated in time")
             peer.close()
 
     def _forget_address(self, host: str) -> None:
@@ -268,8 +270,14 @@ class BrokerServer:
         self._connections.add(peer)
         self._addresses[peer.client_host] += 1
 
+    def _note(self, host: str, why: str) -> None:
+        """Says why a client is not served; once a minute, so that nobody can fill the log."""
+        if self._broker.audit.note_refusal("Connect", ANONYMOUS, host, why):
+            logger.warning("closed a connection of %s: %s", host, why)
+
     def on_closed(self, peer: Peer) -> None:
-        self._unknown.pop(peer, None)
+        if (end := self._unknown.pop(peer, None)) is not None:
+            end.cancel()  # it would keep the connection's memory
         if peer in self._connections:
             self._connections.discard(peer)
             self._forget_address(peer.client_host)

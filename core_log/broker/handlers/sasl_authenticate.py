@@ -42,7 +42,7 @@ async def handle_sasl_authenticate(
     login, exchange = peer.login, peer.login.exchange
     refusal: AuthenticationFailed | None = None
     try:
-        token = await step(broker, exchange, bytes(request.auth_bytes))
+        token = await step(broker, peer, exchange, bytes(request.auth_bytes))
     except AuthenticationFailed as error:
         token, refusal = b"", error
     if not (broker.is_open or exchange.user == CLUSTER.name):
@@ -55,10 +55,12 @@ async def handle_sasl_authenticate(
     return SaslAuthenticateResponse(error_message=None, auth_bytes=token)
 
 
-async def step(broker: "Broker", exchange: Exchange, token: bytes) -> bytes:
+async def step(broker: "Broker", peer: Peer, exchange: Exchange, token: bytes) -> bytes:
     if not exchange.is_slow:
         return exchange.step(token)
     async with broker.hashing:
+        if peer.is_closed:  # it had to wait for too long
+            raise AuthenticationFailed
         return await asyncio.to_thread(exchange.step, token)
 
 

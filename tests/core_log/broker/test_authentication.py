@@ -246,6 +246,20 @@ async def test_a_slow_client_is_cut_off_and_others_do_not_wait(start: Start) -> 
         writer.close()
 
 
+async def test_a_client_that_leaves_leaves_nothing_behind(start: Start) -> None:
+    broker = await start(SASL)
+    host, port = broker.server.address
+    for _ in range(50):
+        _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+        await writer.wait_closed()
+
+    await until(lambda: broker.server.connection_count == 0)
+
+    assert not broker.server._unknown
+    assert not broker.server._addresses
+
+
 async def test_the_oldest_unknown_client_gives_way_at_the_limit(start: Start) -> None:
     broker = await start(SASL, connections_max=3)
     await add_alice(broker)
@@ -362,7 +376,7 @@ async def test_a_plain_client_at_a_tls_port_is_refused_and_the_other_way_round(
 
     with pytest.raises(LogUnavailable):
         await topics_seen(broker, SecuritySettings())
-    assert "TLS with 127.0.0.1 failed" in caplog.text
+    assert "closed a connection of 127.0.0.1: TLS failed" in caplog.text
 
 
 async def test_a_tls_client_at_a_plain_port_is_told_so_in_the_log(

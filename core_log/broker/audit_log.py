@@ -153,7 +153,7 @@ def summary_of(request: Any) -> dict[str, object]:
             parts = [summary_of(part) for part in value]
             if any(parts):
                 shown[each.name] = parts
-        elif each.name in SHOWN and value not in (None, "", (), []):
+        elif each.name in SHOWN and value not in (None, "", (), []) and value is not False:
             shown[each.name] = value
     return shown
 

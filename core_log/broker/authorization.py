@@ -165,11 +165,10 @@ def allows(
     name: str = CLUSTER_NAME,
 ) -> bool:
     """Whether the client may do this on the resource."""
-    authorizer, security = broker.authorizer, broker.security
-    if authorizer is None:  # a cluster secret without authentication of clients
-        is_for_brokers = operation is CLUSTER_ACTION and security.guards_nodes
-        return not is_for_brokers or context.principal in security.super_users
-    return authorizer.allows(context.principal, context.client_host, operation, resource_type, name)
+    authorizer = broker.authorizer
+    return authorizer is None or authorizer.allows(
+        context.principal, context.client_host, operation, resource_type, name
+    )
 
 
 def denial(
@@ -221,7 +220,7 @@ def authorized_operations(
 async def answer(broker: "Broker", served: ServedApi, request: Any, context: RequestContext) -> Any:
     """Returns the handler's response, or the refusal of the whole request."""
     assert served.handler is not None, "an API without a raw handler has an ordinary one"
-    if not broker.asks_who:
+    if broker.authorizer is None:
         return await served.handler(broker, request, context)
     is_refused = not _may_ask(broker, served.api_key, context)
     if is_refused:

@@ -61,8 +61,10 @@ HASHES_AT_ONCE = 1
 
 
 def authorizer_of(security: ListenerSecurity) -> Authorizer | None:
-    """Returns the authorizer; None where clients need not say who they are."""
-    return Authorizer(security.super_users) if security.authenticates else None
+    """Returns the authorizer; None where nothing depends on who a client is."""
+    if not security.guards_nodes:
+        return None
+    return Authorizer(security.super_users, guards_nodes_only=not security.authenticates)
 
 
 class Broker:
@@ -141,11 +143,6 @@ class Broker:
 
     def new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
-
-    @property
-    def asks_who(self) -> bool:
-        """Whether anything depends on who a client is."""
-        return self.security.guards_nodes or self.authorizer is not None
 
     @property
     def image(self) -> MetadataImage:

@@ -29,6 +29,7 @@ from headwater.core_log.model.log import (
 from headwater.core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
+    from headwater.core_log.client.acl_admin import AclAdmin
     from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.membership import Assign, Membership, MembershipTerms
@@ -87,6 +88,12 @@ class KafkaLog:
         from headwater.core_log.client.membership import Membership
 
         return Membership(self._coordinators, terms, assign, **listeners)
+
+    @cached_property
+    def acls(self) -> "AclAdmin":
+        from headwater.core_log.client.acl_admin import AclAdmin
+
+        return AclAdmin(self._cluster)
 
     @cached_property
     def users(self) -> "UserAdmin":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
+from headwater.pipelines.commands.cluster_acls import acls
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, shared_options, table
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -28,7 +29,10 @@ HEAD = ("NODE", "ADDRESS", "VOTE", "METADATA LAG", "LEADS", "REPLICAS", "IN SYNC
 
 @click.group()
 def cluster() -> None:
-    """Show the nodes of a cluster, and manage its users."""
+    """Show the nodes of a cluster, and manage its users and ACLs."""
+
+
+cluster.add_command(acls)
 
 
 @cluster.command()

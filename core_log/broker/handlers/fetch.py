@@ -48,7 +48,7 @@ def handle_fetch(
 ) -> Reply | Awaitable[bytes] | Awaitable[Reply]:
     request = read_fetch(frame, position, context.api_version)
     denied: Sequence[ErrorCode] = ()
-    if broker.asks_who:
+    if broker.authorizer is not None:
         if request.replica_id >= 0 and not allows(
             broker, context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER
         ):

@@ -75,8 +75,7 @@ async def look(address: LogAddress) -> "ClusterState":
 
 
 @cluster.command()
-@click.pass_obj
-def secret(output: Output) -> None:
+def secret() -> None:
     """Print a new secret by which the brokers of a cluster know each other.
 
     Every broker gets the same file by --cluster-secret; keep it readable by its user only.

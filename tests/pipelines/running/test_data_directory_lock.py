@@ -20,7 +20,9 @@ from headwater.pipelines.terminal.log_place import find_owner
 def a_pipeline(**log: object) -> Any:
     """What a claim needs of a loaded pipeline."""
     spec = PipelineSpec.model_validate({"pipeline": "shop", "log": log})
-    return SimpleNamespace(name="shop", spec=spec, log_security=SecuritySettings())
+    return SimpleNamespace(
+        name="shop", spec=spec, log_security=SecuritySettings(), log_path=Path("nowhere")
+    )
 
 
 EMBEDDED: dict[str, object] = {"type": "embedded"}

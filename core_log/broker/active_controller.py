@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from headwater.core_log.broker.cluster_balance import ClusterBalance
 from headwater.core_log.foundation.errors import HeadwaterError, NotController
 from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -82,10 +83,12 @@ class ActiveController:
         await self._has_others.wait()
         for broker_id in broker.image.alive:
             self._look_at(broker_id)
+        balance = ClusterBalance(broker, now_ms=broker.clock.monotonic_ms())
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 await self._look(liveness)
+                await balance.look(broker.clock.monotonic_ms())
             except NotController:
                 return
             except HeadwaterError as error:

@@ -86,8 +86,8 @@ class Partition:
         """The role, while this broker leads the partition."""
         if not isinstance(role, Follower):
             self.leader = role
-        self.is_replicated = not isinstance(role, MetadataQuorum) and len(role.replicas) > 1
-        """Whether other brokers have replicas of it."""
+        self.is_replicated = False
+        """Whether other brokers have replicas of it, as the metadata says."""
         self._commit_waiters: deque[tuple[int, CommitWaiter]] = deque()
         self._sync_waiters: deque[tuple[int, Wake]] = deque()
         self._fetch_waiters: dict[Wake, bool] = {}
@@ -141,6 +141,12 @@ class Partition:
         self._end_sync_waits()
         if not self.log.is_offline:
             self.log.truncate_to(self.log.end_offset)  # an epoch without records did not begin
+
+    def leave(self) -> None:
+        """This broker has no replica any more: nothing that waits is answered by it."""
+        self.leader = None
+        self.wake()
+        self._end_sync_waits()
 
     @property
     def last_stable_offset(self) -> int:
@@ -278,13 +284,15 @@ class Partition:
         """Applies a new record of the cluster's metadata about this leader."""
         leader, epoch = self.leader, record.leader_epoch
         assert isinstance(leader, Leader), "the metadata says nothing about its own partition"
-        in_sync, version = record.in_sync, record.partition_epoch
+        in_sync, version, assignment = record.in_sync, record.partition_epoch, record.assignment
         if epoch > leader.leader_epoch:
             self.log.begin_epoch(epoch)
-            leader.on_epoch(epoch, in_sync, version, now_ms, min_in_sync=min_in_sync)
+            leader.on_epoch(
+                epoch, in_sync, version, now_ms, min_in_sync=min_in_sync, assignment=assignment
+            )
             self.wake_followers()
         else:
-            leader.on_in_sync(in_sync, version, min_in_sync=min_in_sync)
+            leader.on_in_sync(in_sync, version, min_in_sync=min_in_sync, assignment=assignment)
         self.wake()
         self._on_progress()
         if not leader.has_enough_in_sync:

@@ -88,7 +88,11 @@ class Replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def open(self) -> Coroutine[None, None, None]:
-        """Returns what opens every partition that belongs here."""
+        """Gives up what has moved away meanwhile; returns what opens every partition that belongs
+        here."""
+        for topic, record in self._broker.image.partitions:
+            if self._node_id not in record.replicas:
+                self._leave(topic, record)
         return self._in_turns(list(self._list_missing()))
 
     def apply(self, changes: MetadataChanges) -> Coroutine[None, None, None]:
@@ -109,14 +113,27 @@ class Replicas:
             assert known is not None, "a partition belongs to a topic"
             if self._node_id in record.replicas:
                 touched.append((known, record))
+            else:
+                self._leave(known, record)
         self._broker.store.announce(
             TopicPartition(topic.name, each.partition)
             for topic, each in touched
-            if (topic.topic_id, each.partition) in changes.partitions_added
+            if (topic.name, each.partition) not in self._hosted
         )
         for topic in changes.configs_changed.values():
             self._configure(topic)
         return self._in_turns(touched)
+
+    def _leave(self, topic: Topic, record: PartitionRecord) -> None:
+        """Gives up a replica that has moved to another broker: all that stay have its records."""
+        at = TopicPartition(topic.name, record.partition)
+        partition = self._hosted.get(at)
+        if partition is None and not self._broker.store.holds(at, topic.topic_id):
+            return
+        if partition is not None:
+            partition.leave()
+        logger.info("%s-%d has moved to other brokers", *at)
+        self._drop(*at)
 
     def _list_missing(self) -> Iterator[tuple[Topic, PartitionRecord]]:
         """Returns the partitions that belong here and are not open."""
@@ -170,6 +187,8 @@ class Replicas:
         self, topic: Topic, record: PartitionRecord, instead_of: Partition | None = None
     ) -> None:
         partition = self._hosted.get((topic.name, record.partition))
+        if partition is not None:
+            partition.is_replicated = len(record.replicas) > 1
         if partition is None or instead_of is not None:
             self._open(topic, record, instead_of)
         elif record.leader != self._node_id:
@@ -198,11 +217,14 @@ class Replicas:
         if record.leader != self._node_id:
             log.truncate_to(log.end_offset)  # an epoch without records did not begin
             follower = self._new_follower(log, topic, record, mark)
-            partition = self.add(Partition(topic.topic_id, log, follower, broker.committer))
+            partition = Partition(topic.topic_id, log, follower, broker.committer)
+            partition.is_replicated = len(record.replicas) > 1
+            self.add(partition)
             self.fetchers.follow(partition)
         else:
             leader = self._new_leader(log, topic, record, mark)
             partition = Partition(topic.topic_id, log, leader, broker.committer)
+            partition.is_replicated = len(record.replicas) > 1
             has_earlier_records = log.end_offset > 0 or instead_of is not None
             if has_earlier_records and broker.has_short_cuts:
                 partition.is_recovering = True
@@ -250,7 +272,7 @@ class Replicas:
         return Leader(
             broker_id=self._node_id,
             leader_epoch=record.leader_epoch,
-            replicas=record.replicas,
+            assignment=record.assignment,
             in_sync=frozenset(record.in_sync),
             partition_epoch=record.partition_epoch,
             end_offset=log.end_offset,
@@ -267,7 +289,6 @@ class Replicas:
             broker_id=self._node_id,
             leader_id=record.leader,
             leader_epoch=record.leader_epoch,
-            replicas=record.replicas,
             start_offset=log.start_offset,
             end_offset=log.end_offset,
             durable_offset=log.durable_offset,

@@ -1,7 +1,8 @@
 """The brokers of a cluster and the quorum of its metadata, for administrators."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from uuid import UUID
 
 from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
@@ -19,6 +20,7 @@ class BrokerDescription:
     node_id: int
     host: str
     port: int
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class QuorumDescription:
     voters: Mapping[int, int]
     """By node: the end of its metadata log, as far as the leader knows; -1 if it does not."""
     observers: Mapping[int, int]
+    directories: Mapping[int, UUID] = field(default_factory=dict)
+    """By voter: the id of its data directory, without which it is not removed."""
 
 
 NO_QUORUM = QuorumDescription(-1, -1, {}, {})
@@ -50,7 +54,9 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         return ClusterDescription(
             found.cluster_id or "",
             found.controller_id,
-            tuple(BrokerDescription(each.node_id, each.host, each.port) for each in brokers),
+            tuple(
+                BrokerDescription(each.node_id, each.host, each.port, each.rack) for each in brokers
+            ),
         )
 
     return await cluster.persist(attempt)
@@ -70,6 +76,7 @@ async def describe_quorum(cluster: Cluster) -> QuorumDescription:
             found.leader_epoch,
             {each.replica_id: each.log_end_offset for each in found.current_voters},
             {each.replica_id: each.log_end_offset for each in found.observers},
+            {each.replica_id: each.replica_directory_id for each in found.current_voters},
         )
 
     return await cluster.persist(attempt)

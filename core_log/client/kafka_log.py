@@ -30,6 +30,7 @@ from headwater.core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
     from headwater.core_log.client.acl_admin import AclAdmin
+    from headwater.core_log.client.cluster_admin import ClusterAdmin
     from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.membership import Assign, Membership, MembershipTerms
@@ -74,6 +75,12 @@ class KafkaLog:
         from headwater.core_log.client.topic_admin import TopicAdmin
 
         return TopicAdmin(self._cluster)
+
+    @cached_property
+    def brokers(self) -> "ClusterAdmin":
+        from headwater.core_log.client.cluster_admin import ClusterAdmin
+
+        return ClusterAdmin(self._cluster)
 
     @cached_property
     def groups(self) -> "GroupAdmin":

@@ -38,6 +38,7 @@ from headwater.core_log.replication.elections import (
     change_in_sync,
 )
 from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal
+from headwater.core_log.replication.leader_elections import LeaderElections
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -47,6 +48,7 @@ from headwater.core_log.replication.metadata import (
 from headwater.core_log.replication.metadata_records import (
     BrokerFenceRecord,
     BrokerRecord,
+    BrokerRemovalRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -56,6 +58,7 @@ from headwater.core_log.replication.metadata_records import (
     TopicConfigRecord,
     TopicRecord,
 )
+from headwater.core_log.replication.reassignments import Reassignments
 from headwater.core_log.replication.topic_config import TopicConfigs, key_of
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0
@@ -85,6 +88,8 @@ class Controller:
         self._default_partitions = default_partitions
         self._replication_factor_max = replication_factor_max
         self._internal_partitions = internal_partitions
+        self.elections = LeaderElections(image, self._rules_of)
+        self.reassignments = Reassignments(image, self._rules_of)
 
     @property
     def default_replication_factor(self) -> int:
@@ -347,6 +352,30 @@ class Controller:
             return Decision(None)
         changes = after_loss(self._image, broker_id, self._rules_of)
         return Decision(None, [BrokerFenceRecord(broker_id, broker.broker_epoch, True), *changes])
+
+    def remove_broker(self, broker_id: int) -> Decision[RequestRefusal | None]:
+        """Removes a broker that has stopped for good, once nothing is expected of it."""
+        image = self._image
+        if broker_id not in image.brokers:
+            return Decision(
+                RequestRefusal(
+                    ErrorCode.BROKER_ID_NOT_REGISTERED,
+                    f"Broker ID {broker_id} is not currently registered",
+                )
+            )
+        held = sum(broker_id in each.replicas for _, each in image.partitions)
+        problem = None
+        if image.is_alive(broker_id):
+            problem = "is alive: stop it first"
+        elif held:
+            problem = f"has replicas of {held} partition(s): move them to other brokers first"
+        elif len(image.brokers) <= 2:
+            problem = "is one of two, and a cluster does not become a log with one broker again"
+        if problem is not None:
+            return Decision(
+                RequestRefusal(ErrorCode.POLICY_VIOLATION, f"Broker {broker_id} {problem}")
+            )
+        return Decision(None, [BrokerRemovalRecord(broker_id)])
 
     def _rules_of(self, topic: Topic) -> ElectionRules:
         config = topic.config

@@ -2,10 +2,15 @@
 eligible ones (KIP-966): those that dropped out while the high watermark stood still."""
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
-from headwater.core_log.replication.metadata_records import PartitionChangeRecord, PartitionRecord
+from headwater.core_log.replication.metadata_records import (
+    Assignment,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 
 
 class ElectionRules(NamedTuple):
@@ -73,7 +78,7 @@ def after_lower_min(topic: Topic) -> Iterator[PartitionChangeRecord]:
     without the eligible replicas. Without an in-sync one they are the only ones that can lead."""
     for each in topic.partitions.values():
         if each.eligible and each.in_sync:
-            yield _change(each, each.in_sync, (), each.leader, is_new_epoch=False)
+            yield change_of(each, each.in_sync, (), each.leader, is_new_epoch=False)
 
 
 def change_in_sync(
@@ -84,12 +89,14 @@ def change_in_sync(
     *,
     is_new_epoch: bool = False,
     lost: Collection[int] = (),
+    assignment: Assignment | None = None,
 ) -> PartitionChangeRecord | None:
     """Returns the change that makes `wanted` the in-sync set, with its leader and its eligible
-    replicas; None if all stays as it is. A leader that stays keeps its epoch, unless
-    `is_new_epoch`. Those that have `lost` their disk are not eligible any more."""
-    replicas = before.replicas
-    enough = min(rules.min_in_sync, len(replicas))
+    replicas; None if all stays as it is. A leader that stays keeps its epoch, unless `is_new_epoch`
+    or a replica is removed. Those that have `lost` their disk are not eligible any more. A move
+    ends once all that stay are in sync."""
+    moved = _ended(assignment or before.assignment, wanted)
+    replicas, enough = moved.replicas, moved.enough(rules.min_in_sync)
     in_sync = tuple(each for each in replicas if each in wanted)
     eligible: tuple[int, ...] = ()
     if len(in_sync) < enough:
@@ -101,15 +108,26 @@ def change_in_sync(
     if leader == NO_LEADER and not in_sync:
         leader = _first(eligible, alive)
         if leader == NO_LEADER and rules.allows_unclean:
-            leader, eligible = _first(replicas, alive), ()
+            leader, eligible = _first((*moved.origin, *moved.adding), alive), ()
         if leader != NO_LEADER:
             in_sync = (leader,)
             rest = tuple(each for each in eligible if each != leader)
             eligible = rest if len(in_sync) < enough else ()
     after = (in_sync, eligible, leader)
-    if after == (before.in_sync, before.eligible, before.leader) and not is_new_epoch:
+    is_same = after == (before.in_sync, before.eligible, before.leader)
+    if is_same and moved == before.assignment and not is_new_epoch:
         return None
-    return _change(before, *after, is_new_epoch=is_new_epoch)
+    is_new_epoch = is_new_epoch or not {*replicas}.issuperset(before.replicas)
+    change = change_of(before, *after, is_new_epoch=is_new_epoch)
+    return change if moved == before.assignment else replace(change, **moved._asdict())
+
+
+def _ended(assignment: Assignment, in_sync: Collection[int]) -> Assignment:
+    """Returns the assignment after its move, if all that stay are in sync."""
+    target = assignment.target
+    if assignment.is_moving and all(each in in_sync for each in target):
+        return Assignment(target)
+    return assignment
 
 
 def _first(replicas: Collection[int], alive: Collection[int]) -> int:
@@ -118,13 +136,10 @@ def _first(replicas: Collection[int], alive: Collection[int]) -> int:
 
 
 def _partitions_of(image: MetadataImage, broker_id: int) -> Iterator[tuple[Topic, PartitionRecord]]:
-    for topic in image.topics.values():
-        for each in topic.partitions.values():
-            if broker_id in each.replicas:
-                yield topic, each
+    return ((topic, each) for topic, each in image.partitions if broker_id in each.replicas)
 
 
-def _change(
+def change_of(
     before: PartitionRecord,
     in_sync: tuple[int, ...],
     eligible: tuple[int, ...],

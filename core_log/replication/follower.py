@@ -25,7 +25,6 @@ class Follower:
     broker_id: int
     leader_id: int
     leader_epoch: int
-    replicas: tuple[int, ...] = ()
     start_offset: int = 0
     end_offset: int = 0
     durable_offset: int = 0

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from headwater.core_log.replication.metadata_records import Assignment
+
 UNKNOWN = -1
 
 
@@ -48,7 +50,7 @@ class Leader:
 
     broker_id: int
     leader_epoch: int
-    replicas: tuple[int, ...]
+    assignment: Assignment
     in_sync: frozenset[int]
     partition_epoch: int = 0
     end_offset: int = 0
@@ -64,7 +66,7 @@ class Leader:
 
     def __post_init__(self) -> None:
         assert self.broker_id in self.in_sync, "a leader is always in sync with itself"
-        assert self.in_sync <= set(self.replicas), "only replicas can be in sync"
+        assert self.in_sync <= set(self.assignment.replicas), "only replicas can be in sync"
         self._begin_epoch(self.started_ms)
 
     def _begin_epoch(self, now_ms: int) -> None:
@@ -73,7 +75,7 @@ class Leader:
         self.epoch_start_offset = self.end_offset
         self.progress = {
             replica: FollowerProgress(caught_up_ms=now_ms if replica in self.in_sync else UNKNOWN)
-            for replica in self.replicas
+            for replica in self.assignment.replicas
             if replica != self.broker_id
         }
         self.pending = None
@@ -81,8 +83,8 @@ class Leader:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all is possible (min.insync.replicas)."""
-        return len(self.in_sync) >= self.min_in_sync
+        """Whether anything is committed, so that acks=all is possible (min.insync.replicas)."""
+        return len(self.in_sync) >= self.assignment.enough(self.min_in_sync)
 
     @property
     def knows_latest(self) -> bool:
@@ -93,8 +95,7 @@ class Leader:
     def has_proved(self, question: int) -> bool:
         """Whether all in sync have begun to fetch in this epoch after that question. A new leader
         would be one of them, so that there was none when it was asked."""
-        is_enough = len(self.in_sync) >= min(self.min_in_sync, len(self.replicas))
-        return is_enough and all(each.proved >= question for each in self._counted)
+        return self.has_enough_in_sync and all(each.proved >= question for each in self._counted)
 
     def on_min_in_sync(self, min_in_sync: int) -> None:
         """Called when the topic's setting has changed."""
@@ -162,12 +163,24 @@ class Leader:
         self.pending = InSyncProposal(others, self.leader_epoch, self.partition_epoch, epochs)
         return self.pending
 
-    def on_in_sync(self, in_sync: Iterable[int], partition_epoch: int, *, min_in_sync: int) -> None:
-        """Called when the controller has written this set, proposed by us or not. The minimum that
-        is in force then comes with it: the set alone could let the mark move once too often."""
+    def on_in_sync(
+        self,
+        in_sync: Iterable[int],
+        partition_epoch: int,
+        *,
+        min_in_sync: int,
+        assignment: Assignment,
+    ) -> None:
+        """Called when the controller has written this set, proposed by us or not. The minimum and
+        the assignment that are in force then come with it: the set alone could let the mark move
+        once too often."""
         if partition_epoch <= self.partition_epoch:
             return
-        self.min_in_sync = min_in_sync
+        assert {*assignment.replicas} >= {*self.progress}, "a removal begins an epoch"
+        for replica in assignment.replicas:
+            if replica != self.broker_id and replica not in self.progress:
+                self.progress[replica] = FollowerProgress()
+        self.min_in_sync, self.assignment = min_in_sync, assignment
         self.in_sync, self.partition_epoch = frozenset(in_sync), partition_epoch
         self.pending = None
         self._count(self.in_sync)
@@ -188,10 +201,12 @@ class Leader:
         now_ms: int,
         *,
         min_in_sync: int,
+        assignment: Assignment,
     ) -> None:
         """Called when we were elected again; the followers' progress belongs to the epoch
         before."""
         assert leader_epoch > self.leader_epoch, "leader epochs only grow"
+        self.assignment = assignment
         self.leader_epoch, self.partition_epoch = leader_epoch, partition_epoch
         self.in_sync, self.min_in_sync = frozenset(in_sync), min_in_sync
         self._begin_epoch(now_ms)
@@ -199,7 +214,7 @@ class Leader:
     def has_announced(self, marks: tuple[int, int]) -> bool:
         """Whether compaction may go so far: whoever is elected next then tells no lower marks than
         these."""
-        if len(self.in_sync) < min(self.min_in_sync, len(self.replicas)):
+        if not self.has_enough_in_sync:
             return False
         return all(
             taken >= mark
@@ -230,7 +245,7 @@ class Leader:
         self._advance()
 
     def _advance(self) -> None:
-        if len(self.in_sync) < min(self.min_in_sync, len(self.replicas)):
+        if not self.has_enough_in_sync:
             return
         held = self.durable_offset
         for progress in self._counted:

@@ -1,6 +1,6 @@
 """The cluster's state from the records of its metadata log: topics, partitions, brokers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from uuid import UUID
@@ -10,6 +10,7 @@ from headwater.core_log.replication.metadata_records import (
     AclRecord,
     BrokerFenceRecord,
     BrokerRecord,
+    BrokerRemovalRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -66,7 +67,8 @@ class MetadataChanges:
     partitions_added: dict[tuple[UUID, int], PartitionRecord] = field(default_factory=dict)
     """New partitions, including those of new topics."""
     partitions_changed: dict[tuple[UUID, int], PartitionRecord] = field(default_factory=dict)
-    """Partitions with a new leader, epoch or in-sync set; none of them is in `partitions_added`."""
+    """Partitions with a new leader, epoch, in-sync set or assignment; none of them is in
+    `partitions_added`."""
     configs_changed: dict[UUID, Topic] = field(default_factory=dict)
     """Existing topics only; the configuration of a new topic comes with the topic."""
     has_other_acls: bool = False
@@ -115,6 +117,13 @@ class MetadataImage:
     def is_alive(self, broker_id: int) -> bool:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
+
+    @property
+    def partitions(self) -> Iterator[tuple[Topic, PartitionRecord]]:
+        """Yields every partition with its topic."""
+        for topic in self.topics.values():
+            for each in topic.partitions.values():
+                yield topic, each
 
     @property
     def alive(self) -> list[int]:
@@ -226,6 +235,9 @@ class MetadataImage:
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             eligible=record.eligible,
+            replicas=before.replicas if record.replicas is None else record.replicas,
+            adding=before.adding if record.adding is None else record.adding,
+            removing=before.removing if record.removing is None else record.removing,
         )
         key, changes = (record.topic_id, record.partition), self._changes
         partitions[record.partition] = after
@@ -247,6 +259,11 @@ class MetadataImage:
     @_take.register
     def _(self, record: BrokerRecord) -> None:
         self.brokers[record.broker_id] = record
+
+    @_take.register
+    def _(self, record: BrokerRemovalRecord) -> None:
+        if self.brokers.pop(record.broker_id, None) is None:
+            raise CorruptLog("metadata removes an unknown broker", broker_id=record.broker_id)
 
     @_take.register
     def _(self, record: BrokerFenceRecord) -> None:

@@ -1,7 +1,7 @@
 """The records of the cluster's metadata log, and their JSON form."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -16,6 +16,34 @@ def since(version: int, default: object) -> Any:
     """Declares a field that came with this version of its record. A record is written in the oldest
     version that holds it, so that older brokers read what they understand, and stop at the rest."""
     return field(default=default, metadata={"version": version})
+
+
+class Assignment(NamedTuple):
+    """The brokers of a partition; while it moves, some are added and some will be removed."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    """Those of `replicas` that copy it for the first time: nothing is promised of them yet."""
+    removing: tuple[int, ...] = ()
+    """Those of `replicas` that leave once all others are in sync."""
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Returns the replicas in the end."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Returns the replicas that are not added just now."""
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    def enough(self, min_in_sync: int) -> int:
+        """Returns the least number in sync with which anything is committed."""
+        return min(min_in_sync, len(self.replicas) - len(self.adding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +73,18 @@ class PartitionRecord:
     leader_epoch: int
     partition_epoch: int
     eligible: tuple[int, ...] = since(2, ())
+    adding: tuple[int, ...] = since(3, ())
+    removing: tuple[int, ...] = since(3, ())
+
+    @property
+    def assignment(self) -> Assignment:
+        return Assignment(self.replicas, self.adding, self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """A partition gets another leader or in-sync set."""
+    """A partition gets another leader, in-sync set or assignment; None leaves the latter as it
+    is."""
 
     topic_id: UUID
     partition: int
@@ -58,6 +93,9 @@ class PartitionChangeRecord:
     leader_epoch: int
     partition_epoch: int
     eligible: tuple[int, ...] = since(2, ())
+    replicas: tuple[int, ...] | None = since(3, None)
+    adding: tuple[int, ...] | None = since(3, None)
+    removing: tuple[int, ...] | None = since(3, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +122,13 @@ class BrokerRecord:
     """The directory of its data: another one has none of what the broker promised before."""
     is_over: bool = since(2, False)
     """It was fenced after it had been alive, and must register again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRemovalRecord:
+    """A broker left the cluster for good; it has no replicas."""
+
+    broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +206,7 @@ MetadataRecord = (
     | PartitionChangeRecord
     | TopicConfigRecord
     | BrokerRecord
+    | BrokerRemovalRecord
     | BrokerFenceRecord
     | ProducerIdsRecord
     | FeatureLevelRecord
@@ -177,6 +223,7 @@ KINDS: dict[str, type[MetadataRecord]] = {
     "partition-change": PartitionChangeRecord,
     "topic-config": TopicConfigRecord,
     "broker": BrokerRecord,
+    "broker-removal": BrokerRemovalRecord,
     "broker-fence": BrokerFenceRecord,
     "producer-ids": ProducerIdsRecord,
     "feature-level": FeatureLevelRecord,
@@ -195,7 +242,7 @@ _DEFAULTS = {
     (kind, each.name): each.default for kind, record in KINDS.items() for each in fields(record)
 }
 _IDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})
-_LISTS = frozenset({"replicas", "in_sync", "eligible"})
+_LISTS = frozenset({"replicas", "in_sync", "eligible", "adding", "removing"})
 
 
 def encode_record(record: MetadataRecord) -> bytes:
@@ -237,4 +284,4 @@ def decode_record(data: bytes) -> MetadataRecord:
 def _value(name: str, value: Any) -> Any:
     if name in _IDS:
         return UUID(value)
-    return tuple(value) if name in _LISTS else value
+    return tuple(value) if name in _LISTS and value is not None else value

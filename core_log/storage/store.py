@@ -228,6 +228,11 @@ class Store:
         self._partitions[key] = log
         return log
 
+    def holds(self, at: TopicPartition, topic_id: UUID) -> bool:
+        """Whether a directory of that very topic is here, open or not."""
+        directory = self.log_directory / f"{at.topic}-{at.partition}"
+        return at in self._found and read_topic_id(self.files, directory) == topic_id
+
     def delete_partition(self, topic: str, partition: int) -> RemovalJob | None:
         """Renames a partition away, on disk on return; its job, or the next start, deletes the
         files."""

@@ -1,4 +1,5 @@
-"""`headwater cluster`: the nodes of a cluster, the state of its partitions, and its users."""
+"""`headwater cluster`: the nodes of a cluster, the state and moves of its partitions, and its
+users."""
 
 import asyncio
 import secrets
@@ -10,6 +11,7 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
 from headwater.pipelines.commands.cluster_acls import acls
+from headwater.pipelines.commands.cluster_moves import drain, elect, move, rebalance, remove
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, shared_options, table
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -24,31 +26,35 @@ PROBLEMS_MAX = 20
 SECRET_BYTES = 32
 QUORUM_S = 5.0
 """Wait for the leader of the quorum; without one, a broker does not answer for longer."""
+WAIT_S = 1.0
 HEAD = ("NODE", "ADDRESS", "VOTE", "METADATA LAG", "LEADS", "REPLICAS", "IN SYNC")
 
 
 @click.group()
 def cluster() -> None:
-    """Show the nodes of a cluster, and manage its users and ACLs."""
+    """Show the nodes of a cluster, move partitions, and manage users and ACLs."""
 
 
-cluster.add_command(acls)
+for _command in (acls, move, drain, remove, rebalance, elect):
+    cluster.add_command(_command)
 
 
 @cluster.command()
+@click.option("--wait", is_flag=True, help="Wait until all is well and nothing moves.")
 @log_options
 @shared_options
 @click.pass_obj
-def status(output: Output, address: LogAddress) -> None:
+def status(output: Output, wait: bool, address: LogAddress) -> None:
     """Show nodes, votes and replicas, and what is not well.
 
     The exit code is 4 if a node is away, or a partition is offline or not in sync on all its
     replicas.
     """
-    state = run_until_signal(look(address))
+    state = run_until_signal(look(address) if not wait else look_until_well(address))
     lines = [
         f"quorum  {state.quorum}",
         *table(HEAD, [tuple(asdict(each).values()) for each in state.nodes]),
+        *state.moves[:PROBLEMS_MAX],
         *state.problems[:PROBLEMS_MAX],
     ]
     if (more := len(state.problems) - PROBLEMS_MAX) > 0:
@@ -56,6 +62,14 @@ def status(output: Output, address: LogAddress) -> None:
     if state.problems:
         raise DifferencesFound("the cluster is not healthy", data=asdict(state), lines=lines)
     output.result(asdict(state), lines)
+
+
+async def look_until_well(address: LogAddress) -> "ClusterState":
+    while True:
+        state = await look(address)
+        if not state.problems and not state.moves:
+            return state
+        await asyncio.sleep(WAIT_S)
 
 
 async def look(address: LogAddress) -> "ClusterState":
@@ -70,7 +84,11 @@ async def look(address: LogAddress) -> "ClusterState":
         except (TimeoutError, LogUnavailable):
             quorum = NO_QUORUM
         return state_of(
-            found, quorum, topics, {name: int(value or 1) for name, value in least.items()}
+            found,
+            quorum,
+            topics,
+            {name: int(value or 1) for name, value in least.items()},
+            await log.brokers.moves(),
         )
 
 

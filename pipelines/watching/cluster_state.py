@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headwater.core_log.client.cluster_admin import Move
 from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
 from headwater.core_log.client.topic_admin import PartitionDescription, TopicDescription
+from headwater.core_log.model.log import TopicPartition
 
 AWAY = "away"
 
@@ -32,6 +34,8 @@ class ClusterState:
     nodes: Sequence[NodeState]
     problems: Sequence[str]
     """Empty if every node is there and every replica is in sync."""
+    moves: Sequence[str] = ()
+    """The partitions that are being moved."""
 
 
 def state_of(
@@ -39,8 +43,10 @@ def state_of(
     quorum: QuorumDescription,
     topics: Sequence[TopicDescription],
     min_in_sync: Mapping[str, int],
+    moves: Mapping[TopicPartition, Move] | None = None,
 ) -> ClusterState:
     """`min_in_sync` is min.insync.replicas by topic."""
+    moves = moves or {}
     voters = " ".join(map(str, sorted(quorum.voters)))
     has_leader = quorum.leader_id >= 0
     leads = f"leader {quorum.leader_id}, epoch {quorum.epoch}, voters {voters}"
@@ -53,8 +59,9 @@ def state_of(
         [
             *([] if has_leader else ["the metadata quorum has no leader"]),
             *(f"node {each.node} is away" for each in nodes if each.address == AWAY),
-            *_problems_of_partitions(topics, min_in_sync),
+            *_problems_of_partitions(topics, min_in_sync, moves),
         ],
+        [_move_named(at, each) for at, each in sorted(moves.items())],
     )
 
 
@@ -91,19 +98,30 @@ def _vote_of(node: int, quorum: QuorumDescription) -> str:
 
 
 def _problems_of_partitions(
-    topics: Sequence[TopicDescription], min_in_sync: Mapping[str, int]
+    topics: Sequence[TopicDescription],
+    min_in_sync: Mapping[str, int],
+    moves: Mapping[TopicPartition, Move],
 ) -> Iterable[str]:
+    """A replica that is added just now is nothing to worry about."""
     for topic in topics:
         for each in topic.partitions:
             name = f"{topic.name}-{each.partition}"
+            move = moves.get(TopicPartition(topic.name, each.partition))
+            adding = () if move is None else move.adding
+            settled = [node for node in each.replicas if node not in adding]
             in_sync = f"in sync on {_nodes_named(each.in_sync)} of {_nodes_named(each.replicas)}"
-            least = min(min_in_sync.get(topic.name, 1), len(each.replicas))
+            least = min(min_in_sync.get(topic.name, 1), len(settled))
             if each.leader < 0:
                 yield f"{name} is offline: {in_sync}"
             elif len(each.in_sync) < least:
                 yield f"{name} takes no acks=all: {in_sync}, min.insync.replicas is {least}"
-            elif len(each.in_sync) < len(each.replicas):
+            elif not {*settled} <= {*each.in_sync}:
                 yield f"{name} is under-replicated: {in_sync}"
+
+
+def _move_named(at: TopicPartition, move: Move) -> str:
+    to = [each for each in move.replicas if each not in move.removing]
+    return f"{at.topic}-{at.partition} is being moved to {_nodes_named(to)}"
 
 
 def _nodes_named(nodes: Sequence[int]) -> str:

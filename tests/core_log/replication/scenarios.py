@@ -7,6 +7,7 @@ from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.replication.divergence import EpochEnd
 from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.leader import InSyncProposal, Leader
+from headwater.core_log.replication.metadata_records import Assignment
 
 
 @dataclass
@@ -41,9 +42,19 @@ def shown(brokers: frozenset[int]) -> str:
     return ",".join(map(str, sorted(brokers)))
 
 
+def assignment(words: list[str]) -> Assignment:
+    """Of `A,B adding A removing B`."""
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    adding, removing = (
+        tuple(sorted(ids(given[name]))) if name in given else () for name in ("adding", "removing")
+    )
+    return Assignment(tuple(map(int, words[0].split(","))), adding, removing)
+
+
 class LeaderScenario:
     """Steps: `leader ID epoch N replicas A,B in_sync A,B [KEY N]...`, `append END`, `disk OFFSET`,
     `fetch ID from OFFSET at MS`, `tick at MS`, `controller writes in_sync A,B as N`,
+    `controller writes A,B [adding A,B] [removing A,B] in_sync A,B as N`,
     `controller refuses`, `min.insync.replicas is N`,
     `elected again epoch N in_sync A,B as N at MS`.
     """
@@ -55,7 +66,7 @@ class LeaderScenario:
         self.leader = Leader(
             broker_id=int(given["leader"]),
             leader_epoch=int(given["epoch"]),
-            replicas=tuple(sorted(ids(given["replicas"]))),
+            assignment=Assignment(tuple(sorted(ids(given["replicas"])))),
             in_sync=ids(given["in_sync"]),
             end_offset=int(given.get("end", 0)),
             durable_offset=int(given.get("disk", 0)),
@@ -74,16 +85,22 @@ class LeaderScenario:
                 proposal = leader.on_follower_fetch(int(follower), int(offset), int(now))
             case ["tick", "at", now]:
                 proposal = leader.on_tick(int(now))
-            case ["controller", "writes", "in_sync", brokers, "as", epoch]:
-                leader.on_in_sync(ids(brokers), int(epoch), min_in_sync=leader.min_in_sync)
+            case ["controller", "writes", *words, "in_sync", brokers, "as", epoch]:
+                self.write(brokers, epoch, assignment(words) if words else leader.assignment)
             case ["min.insync.replicas", "is", number]:
                 leader.on_min_in_sync(int(number))
             case ["controller", "refuses"]:
                 assert self.proposal is not None
                 leader.on_refused(self.proposal)
             case ["elected", "again", "epoch", epoch, "in_sync", brokers, "as", version, "at", now]:
-                low = leader.min_in_sync
-                leader.on_epoch(int(epoch), ids(brokers), int(version), int(now), min_in_sync=low)
+                leader.on_epoch(
+                    int(epoch),
+                    ids(brokers),
+                    int(version),
+                    int(now),
+                    min_in_sync=leader.min_in_sync,
+                    assignment=leader.assignment,
+                )
             case _:
                 raise ValueError(f"unknown step: {line}")
         effects = [self.state()]
@@ -91,6 +108,10 @@ class LeaderScenario:
             self.proposal = proposal
             effects.append(f"proposes in_sync={shown(proposal.in_sync)}")
         return effects
+
+    def write(self, in_sync: str, epoch: str, assigned: Assignment) -> None:
+        low = self.leader.min_in_sync
+        self.leader.on_in_sync(ids(in_sync), int(epoch), min_in_sync=low, assignment=assigned)
 
     def state(self) -> str:
         leader = self.leader

@@ -10,6 +10,7 @@ from headwater.core_log.foundation.errors import OffsetOutOfRange
 from headwater.core_log.replication.divergence import EpochEnd, find_divergence, needs_snapshot
 from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.leader import Leader
+from headwater.core_log.replication.metadata_records import Assignment
 from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
 
@@ -118,7 +119,11 @@ def test_rounds_of_divergence_end_at_what_both_have(
 
 def test_the_low_watermark_is_the_least_start_of_those_in_sync() -> None:
     leader = Leader(
-        broker_id=1, leader_epoch=0, replicas=(1, 2, 3), in_sync=frozenset({1, 2}), end_offset=9
+        broker_id=1,
+        leader_epoch=0,
+        assignment=Assignment((1, 2, 3)),
+        in_sync=frozenset({1, 2}),
+        end_offset=9,
     )
     leader.on_follower_fetch(2, 9, 0, start_offset=3)
     leader.on_follower_fetch(3, 9, 0, start_offset=1)
@@ -128,7 +133,9 @@ def test_the_low_watermark_is_the_least_start_of_those_in_sync() -> None:
 
 
 def test_a_proposal_says_under_which_registration_each_follower_fetched() -> None:
-    leader = Leader(broker_id=1, leader_epoch=0, replicas=(1, 2), in_sync=frozenset({1}))
+    leader = Leader(
+        broker_id=1, leader_epoch=0, assignment=Assignment((1, 2)), in_sync=frozenset({1})
+    )
 
     proposal = leader.on_follower_fetch(2, 0, 0, broker_epoch=7)
 

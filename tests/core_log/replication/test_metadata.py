@@ -49,6 +49,7 @@ VALUES: dict[object, SearchStrategy[object]] = {
     bool: booleans(),
     UUID: uuids(),
     tuple[int, ...]: lists(NUMBERS).map(tuple),
+    tuple[int, ...] | None: none() | lists(NUMBERS).map(tuple),
     str | None: none() | text(),
 }
 

@@ -1,7 +1,7 @@
 """Whatever order messages, crashes, power cuts and elections come in, nothing committed is lost or
 changed, and once all are back somebody leads and all are in sync."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -14,27 +14,31 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers
 
 from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.replication import controller
+from headwater.core_log.replication import controller, elections
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
 from headwater.core_log.replication.divergence import find_divergence
-from headwater.core_log.replication.elections import change_in_sync
+from headwater.core_log.replication.elections import ElectionRules, change_in_sync, change_of
 from headwater.core_log.replication.follower import Follower, FollowerFetch
 from headwater.core_log.replication.leader import InSyncProposal, Leader
-from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage
+from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
 from headwater.core_log.replication.metadata_records import (
+    Assignment,
     PartitionChangeRecord,
     PartitionRecord,
 )
+from headwater.core_log.replication.reassignments import Reassignments
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
 
 pytestmark = pytest.mark.simulation
 
-BROKERS = (1, 2, 3)
+BROKERS, SPARE = (1, 2, 3), (4, 5)
 TOPIC, MIN_IN_SYNC = "t", "min.insync.replicas"
+AT = TopicPartition(TOPIC, 0)
 Record = tuple[int, int]  # its leader epoch, and a number no other record has
 
 
@@ -66,9 +70,12 @@ class Node:
 
 
 class Cluster:
-    """Three brokers and a controller; every choice comes from one random stream."""
+    """Brokers of which the first three have the replicas, and a controller; every choice comes
+    from one random stream."""
 
-    def __init__(self, random: Random, *, min_in_sync: int = 1) -> None:
+    def __init__(
+        self, random: Random, *, min_in_sync: int = 1, brokers: Sequence[int] = BROKERS
+    ) -> None:
         ids = map(UUID, (f"{number:032x}" for number in count(1)))
         self.random, self.now_ms = random, 0
         self.steps: Sequence[Callable[[Cluster, Node], None]] = STEPS
@@ -77,23 +84,31 @@ class Cluster:
         self.controller = Controller(
             self.image, self.configs, default_partitions=1, new_id=lambda: next(ids)
         )
-        self.nodes = {each: Node(each) for each in BROKERS}
+        self.nodes = {each: Node(each) for each in brokers}
         self.committed: list[Record] = []
         self.marks: dict[int, tuple[Leader, int]] = {}
         for broker in BROKERS:
             self.register(broker)
         config: dict[str, str | None] = {MIN_IN_SYNC: str(min_in_sync)}
         self.write(self.controller.create_topics([NewTopic(TOPIC, 1, len(BROKERS), config=config)]))
+        for broker in brokers[len(BROKERS) :]:
+            self.register(broker)
         for node in self.nodes.values():
             self.learn(node)
 
     def step(self) -> None:
         step = self.random.choice(self.steps)
-        step(self, self.nodes[self.random.choice(BROKERS)])
+        step(self, self.nodes[self.random.choice([*self.nodes])])
         self.check()
 
     def write(self, decision: Decision[Any]) -> None:
+        before = self.image.partition(TOPIC, 0)
         self.image.apply(decision.records, self.image.end_offset + len(decision.records))
+        settled = () if before is None else before.assignment.origin
+        if before is not None and {*self.state.replicas} != {*settled}:
+            is_over = not self.state.assignment.is_moving
+            is_full = {*self.state.in_sync} == {*self.state.replicas}
+            assert is_full or not is_over, "a move ends when all that stay are in sync"
 
     def register(self, broker: int) -> None:
         incarnation = UUID(int=next(self.numbers))
@@ -131,6 +146,8 @@ class Cluster:
             return
         if asked.leader_epoch != source.role.leader_epoch:
             return
+        if node.broker_id not in source.role.progress:
+            return  # the leader has not heard of the move yet
         diverging = find_divergence(
             source.epochs, last_fetched_epoch=asked.last_fetched_epoch, fetch_offset=asked.offset
         )
@@ -174,11 +191,19 @@ class Cluster:
         state = self.state
         if not self.image.is_alive(node.broker_id) or node.is_down:
             return
+        if node.broker_id not in state.replicas:
+            self.drop(node)
+            return
         known = -1 if node.role is None else node.role.leader_epoch
         if known == state.leader_epoch:
             if isinstance(node.role, Leader):
                 low = self.min_in_sync
-                node.role.on_in_sync(state.in_sync, state.partition_epoch, min_in_sync=low)
+                node.role.on_in_sync(
+                    state.in_sync,
+                    state.partition_epoch,
+                    min_in_sync=low,
+                    assignment=state.assignment,
+                )
                 node.role.on_min_in_sync(low)
         elif state.leader == node.broker_id:
             self.reopen(node)
@@ -186,6 +211,11 @@ class Cluster:
         else:
             self.reopen(node)
             self.follow(node, state)
+
+    def drop(self, node: Node) -> None:
+        """The replica has moved to another broker."""
+        node.truncate(0)
+        node.role, node.outbox, node.has_failed = None, [], False
 
     def fail_disk(self, node: Node) -> None:
         """Of a leader, which goes on only in another epoch."""
@@ -208,12 +238,13 @@ class Cluster:
                 state.partition_epoch,
                 self.now_ms,
                 min_in_sync=self.min_in_sync,
+                assignment=state.assignment,
             )
             return
         node.role = Leader(
             broker_id=node.broker_id,
             leader_epoch=state.leader_epoch,
-            replicas=state.replicas,
+            assignment=state.assignment,
             in_sync=frozenset(state.in_sync),
             partition_epoch=state.partition_epoch,
             end_offset=len(node.log),
@@ -270,6 +301,19 @@ class Cluster:
         new = str(self.random.randint(1, len(BROKERS)))
         self.write(self.controller.replace_config(TOPIC, {MIN_IN_SYNC: new}))
 
+    def move(self, node: Node) -> None:
+        """To other brokers, more or fewer of them, whether or not an earlier move is over."""
+        size = self.random.choice((1, 2, 3, 3, 3))
+        target = tuple(self.random.sample([*self.nodes], size))
+        self.write(self.controller.reassignments.alter({AT: target}))
+
+    def cancel_move(self, node: Node) -> None:
+        self.write(self.controller.reassignments.alter({AT: None}))
+
+    def prefer(self, node: Node) -> None:
+        """The first replica shall lead."""
+        self.write(self.controller.elections.balance())
+
     def fence(self, node: Node) -> None:
         """The controller has not heard of it for a while, which does not mean that it is down."""
         self.write(self.controller.fence_broker(node.broker_id))
@@ -296,6 +340,8 @@ class Cluster:
             if role.leader_epoch == state.leader_epoch:
                 durable = [self.nodes[each].durable for each in state.in_sync]
                 assert mark <= min(durable), "what is committed is on every disk in sync"
+            if mark > known or before is not role:
+                self.check_copies(role, mark)
             held = node.log[:mark]
             shared = min(mark, len(self.committed))
             assert held[:shared] == self.committed[:shared], "leaders agree on what is committed"
@@ -305,6 +351,15 @@ class Cluster:
             kept = node.log[: min(node.durable, len(self.committed))]
             assert kept == self.committed, "whoever may be elected has all committed on its disk"
 
+    def check_copies(self, leader: Leader, mark: int) -> None:
+        """A move does not lower what is promised: as many disks as there were replicas before it,
+        or as the topic demands."""
+        assigned = leader.assignment
+        settled = [each for each in assigned.replicas if each not in assigned.adding]
+        copies = sum(self.nodes[each].durable >= mark for each in assigned.replicas)
+        news = mark > len(self.committed)
+        assert not news or copies >= min(leader.min_in_sync, len(settled)), "enough disks have it"
+
     def recover(self) -> None:
         """Nothing fails any more."""
         for node in self.nodes.values():
@@ -312,7 +367,7 @@ class Cluster:
                 self.fence(node)
         for node in self.nodes.values():
             self.restart(node)
-        for _ in range(60):
+        for _ in range(60 if len(self.nodes) == len(BROKERS) else 120):
             leader = self.nodes[self.state.leader if self.state.leader != NO_LEADER else 1]
             self.settle(leader)
             if leader.has_failed and isinstance(leader.role, Leader):
@@ -323,7 +378,8 @@ class Cluster:
             self.learn(leader)
             self.check()
         assert self.state.leader != NO_LEADER, "somebody leads once all are back"
-        assert set(self.state.in_sync) == set(BROKERS), "all are in sync in the end"
+        assert not self.state.assignment.is_moving, "every move ends"
+        assert set(self.state.in_sync) == set(self.state.replicas), "all are in sync in the end"
 
 
 STEPS: tuple[Callable[[Cluster, Node], None], ...] = (
@@ -345,11 +401,21 @@ STEPS: tuple[Callable[[Cluster, Node], None], ...] = (
 
 
 WITH_FAILING_DISKS = (*STEPS, *[Cluster.fail_disk] * 3)
+WITH_MOVES = (
+    *STEPS,
+    *[Cluster.settle] * 30,
+    *[Cluster.append] * 6,
+    *[Cluster.move] * 2,
+    Cluster.cancel_move,
+    *[Cluster.prefer] * 2,
+    Cluster.fail_disk,
+)
 
 
 def play(seed: int, steps: Sequence[Callable[[Cluster, Node], None]] = STEPS) -> None:
     random = Random(seed)
-    cluster = Cluster(random, min_in_sync=random.randint(1, len(BROKERS)))
+    brokers = (*BROKERS, *SPARE) if Cluster.move in steps else BROKERS
+    cluster = Cluster(random, min_in_sync=random.randint(1, len(BROKERS)), brokers=brokers)
     cluster.steps = steps
     for _ in range(400):
         cluster.step()
@@ -368,6 +434,13 @@ def test_committed_records_stay_through_every_history(seed: int) -> None:
 @given(seed=integers(0, 1 << 32))
 def test_committed_records_stay_although_disks_fail_their_leaders(seed: int) -> None:
     play(seed, WITH_FAILING_DISKS)
+
+
+@pytest.mark.property
+@settings(max_examples=150)
+@given(seed=integers(0, 1 << 32))
+def test_committed_records_stay_although_partitions_move(seed: int) -> None:
+    play(seed, WITH_MOVES)
 
 
 TRIES_MAX = 400
@@ -440,3 +513,63 @@ def test_a_minimum_taken_before_the_set_it_came_with_is_found(
     monkeypatch.setattr(Cluster, "learn", learn_too_early)
 
     assert is_found()
+
+
+def test_a_move_that_ends_before_all_that_stay_are_in_sync_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def end(assignment: Assignment, in_sync: Collection[int]) -> Assignment:
+        return Assignment(assignment.target) if assignment.is_moving else assignment
+
+    monkeypatch.setattr(elections, "_ended", end)
+
+    assert is_found(WITH_MOVES)
+
+
+def test_a_move_that_promises_only_what_it_will_have_in_the_end_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def enough(self: Assignment, min_in_sync: int) -> int:
+        return min(min_in_sync, len(self.target))
+
+    monkeypatch.setattr(Assignment, "enough", enough)
+
+    assert is_found(WITH_MOVES)
+
+
+def test_a_move_that_gives_up_who_has_everything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(
+        self: Reassignments, topic: Topic, before: PartitionRecord, wanted: Assignment
+    ) -> PartitionChangeRecord | None:
+        rules = ElectionRules(1, allows_unclean=False)
+        alive = BROKERS + SPARE
+        return change_in_sync(before, before.in_sync, alive, rules, assignment=wanted)
+
+    monkeypatch.setattr(Reassignments, "_change", change)
+
+    assert is_found(WITH_MOVES)
+
+
+def test_a_set_that_is_taken_without_its_assignment_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learn = Cluster.learn
+
+    def learn_too_early(self: Cluster, node: Node) -> None:
+        if isinstance(node.role, Leader) and node.broker_id in self.state.replicas:
+            node.role.assignment = self.state.assignment
+            node.role.on_min_in_sync(self.min_in_sync)
+        learn(self, node)
+
+    monkeypatch.setattr(Cluster, "learn", learn_too_early)
+
+    assert is_found(WITH_MOVES)
+
+
+def test_a_replica_that_leaves_within_an_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stay(before: PartitionRecord, *given: Any, is_new_epoch: bool) -> PartitionChangeRecord:
+        return change_of(before, *given, is_new_epoch=False)
+
+    monkeypatch.setattr(elections, "change_of", stay)
+
+    assert is_found(WITH_MOVES)

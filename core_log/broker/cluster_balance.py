@@ -1,4 +1,5 @@
-"""Work that the active controller does from time to time: first replicas lead again."""
+"""Work that the active controller does from time to time: topics get more replicas when there are
+more brokers, and first replicas lead again."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -7,6 +8,8 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
+GROWTH_MS = 10_000
+"""A broker that has just joined is not given copies before this."""
 LEADERS_MS = 300_000  # Kafka's leader.imbalance.check.interval.seconds
 
 
@@ -15,13 +18,20 @@ class ClusterBalance:
 
     def __init__(self, broker: "Broker", *, now_ms: int) -> None:
         self._broker = broker
+        self._growth_due_ms = now_ms + GROWTH_MS
         self._leaders_due_ms = now_ms + LEADERS_MS
 
     async def look(self, now_ms: int) -> None:
         """Called by the controller several times a second."""
+        broker, controller = self._broker, self._broker.controller
+        if now_ms >= self._growth_due_ms:
+            self._growth_due_ms = now_ms + GROWTH_MS
+            factor = controller.default_replication_factor
+            count = await broker.metadata.change(lambda: controller.reassignments.grow(factor))
+            if count:
+                logger.info("%d partition(s) get up to %d replicas", count, factor)
         if now_ms >= self._leaders_due_ms:
             self._leaders_due_ms = now_ms + LEADERS_MS
-            broker = self._broker
-            count = await broker.metadata.change(broker.controller.elections.balance)
+            count = await broker.metadata.change(controller.elections.balance)
             if count:
                 logger.info("%d partition(s) are led by their first replica again", count)

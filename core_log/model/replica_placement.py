@@ -1,7 +1,4 @@
-"""Chooses the brokers of partitions: evenly, and in different racks as far as there are enough.
-
-The same input always leads to the same choice.
-"""
+"""Chooses the brokers of partitions: evenly, and in different racks where there are enough."""
 
 from collections import Counter
 from collections.abc import Mapping

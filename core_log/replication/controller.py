@@ -18,6 +18,7 @@ from headwater.core_log.replication.assignments import (
 )
 from headwater.core_log.replication.config_keys import ConfigType
 from headwater.core_log.replication.decisions import (
+    DEFAULT,
     NO_ID,
     ConfigChange,
     ConfigOperation,
@@ -159,7 +160,9 @@ class Controller:
         replicas = assign_new(self._image, wanted, self._default)
         if isinstance(replicas, RequestRefusal):
             return replicas
-        topic = Topic(wanted.name, self._new_id(), config=config)
+        is_chosen = bool(wanted.assignments) or wanted.replication_factor != DEFAULT
+        fixed = is_chosen and not self._image.has_short_cuts
+        topic = Topic(wanted.name, self._new_id(), config=config, has_fixed_replicas=fixed)
         for index, each in enumerate(replicas):
             topic.partitions[index] = self._new_partition(topic.topic_id, index, each)
         return topic
@@ -469,7 +472,7 @@ class Controller:
 
 def _creation(topic: Topic) -> list[MetadataRecord]:
     return [
-        TopicRecord(topic.name, topic.topic_id),
+        TopicRecord(topic.name, topic.topic_id, topic.has_fixed_replicas),
         *(TopicConfigRecord(topic.topic_id, *each) for each in topic.config.items()),
         *topic.partitions.values(),
     ]

@@ -22,6 +22,7 @@ from headwater.core_log.replication.metadata_records import (
     ScramRecord,
     TopicConfigRecord,
     TopicRecord,
+    TopicReplicasRecord,
 )
 from headwater.core_log.security.acls import (
     Acl,
@@ -51,6 +52,8 @@ class Topic:
     """Every partition in its newest state, as a record that would create it."""
     config: dict[str, str] = field(default_factory=dict)
     """Values set on the topic itself; see `topic_config.py` for the rest."""
+    has_fixed_replicas: bool = False
+    """Whether the number of replicas stays as it is when there are more brokers."""
 
     @property
     def is_internal(self) -> bool:
@@ -192,7 +195,7 @@ class MetadataImage:
         for acl_id, acl in self.acls.items():
             yield acl_record(acl_id, acl)
         for topic in self.topics.values():
-            yield TopicRecord(topic.name, topic.topic_id)
+            yield TopicRecord(topic.name, topic.topic_id, topic.has_fixed_replicas)
             for name, value in topic.config.items():
                 yield TopicConfigRecord(topic.topic_id, name, value)
             yield from topic.partitions.values()
@@ -205,9 +208,14 @@ class MetadataImage:
     def _(self, record: TopicRecord) -> None:
         if record.name in self.topics or record.topic_id in self.topics_by_id:
             raise CorruptLog("metadata creates a topic that exists", topic=record.name)
-        topic = Topic(record.name, record.topic_id)
+        fixed = record.has_fixed_replicas
+        topic = Topic(record.name, record.topic_id, has_fixed_replicas=fixed)
         self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
         self._changes.topics_created[topic.topic_id] = topic
+
+    @_take.register
+    def _(self, record: TopicReplicasRecord) -> None:
+        self._find_known(record.topic_id).has_fixed_replicas = record.has_fixed_replicas
 
     @_take.register
     def _(self, record: RemoveTopicRecord) -> None:

@@ -52,6 +52,17 @@ class TopicRecord:
 
     name: str
     topic_id: UUID
+    has_fixed_replicas: bool = since(2, False)
+    """Somebody has said how many replicas it has. A log with one broker does not keep that: there
+    was no choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReplicasRecord:
+    """Whether the number of a topic's replicas stays as it is when there are more brokers."""
+
+    topic_id: UUID
+    has_fixed_replicas: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +212,7 @@ class RemoveScramRecord:
 
 MetadataRecord = (
     TopicRecord
+    | TopicReplicasRecord
     | RemoveTopicRecord
     | PartitionRecord
     | PartitionChangeRecord
@@ -218,6 +230,7 @@ MetadataRecord = (
 
 KINDS: dict[str, type[MetadataRecord]] = {
     "topic": TopicRecord,
+    "topic-replicas": TopicReplicasRecord,
     "topic-removal": RemoveTopicRecord,
     "partition": PartitionRecord,
     "partition-change": PartitionChangeRecord,

@@ -2,8 +2,10 @@
 leave."""
 
 from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.replica_placement import ReplicaPlan, Replicas
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import Decision, RequestRefusal
 from headwater.core_log.replication.elections import RulesOf, change_in_sync
@@ -13,9 +15,10 @@ from headwater.core_log.replication.metadata_records import (
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    TopicReplicasRecord,
 )
 
-Replicas = tuple[int, ...]
+GROWING_AT_ONCE_MAX = 20
 
 
 class Reassignments:
@@ -31,12 +34,46 @@ class Reassignments:
         cancels that."""
         answer: dict[TopicPartition, RequestRefusal | None] = {}
         records: list[MetadataRecord] = []
+        fixed: dict[UUID, TopicReplicasRecord] = {}
         for at, replicas in wanted.items():
             outcome = self._alter(at, replicas, may_change_factor=may_change_factor)
             answer[at] = outcome if isinstance(outcome, RequestRefusal) else None
             if isinstance(outcome, PartitionChangeRecord):
                 records.append(outcome)
-        return Decision(answer, records)
+                topic = self._image.topics[at.topic]
+                before = len(topic.partitions[at.partition].assignment.origin)
+                if replicas is not None and len(replicas) != before:
+                    fixed[topic.topic_id] = TopicReplicasRecord(topic.topic_id, True)
+        return Decision(answer, [*records, *fixed.values()])
+
+    def grow(self, factor: int) -> Decision[int]:
+        """Gives partitions more replicas, where nobody has said how many there are, internal topics
+        first; returns how many partitions. Few are copied at a time."""
+        image, records = self._image, list[MetadataRecord]()
+        growing = {
+            TopicPartition(topic.name, each.partition): (topic, each)
+            for topic, each in image.partitions
+            if len(each.replicas) < factor
+            and not topic.has_fixed_replicas
+            and each.leader != NO_LEADER
+        }
+        if not growing:
+            return Decision(0)
+        racks = {each: image.brokers[each].rack for each in image.alive}
+        targets = {
+            TopicPartition(topic.name, each.partition): each.assignment.target
+            for topic, each in image.partitions
+        }
+        plan = ReplicaPlan(targets, racks)
+        moving = sum(each.assignment.is_moving for _, each in image.partitions)
+        order = sorted(growing, key=lambda at: (not growing[at][0].is_internal, at))
+        for at in order[: max(0, GROWING_AT_ONCE_MAX - moving)]:
+            while len(plan.replicas[at]) < factor and plan.add(at):
+                pass
+            change = self._move(*growing[at], plan.replicas[at])
+            if isinstance(change, PartitionChangeRecord):
+                records.append(change)
+        return Decision(len(records), records)
 
     def _alter(
         self, at: TopicPartition, replicas: Replicas | None, *, may_change_factor: bool

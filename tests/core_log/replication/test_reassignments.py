@@ -211,3 +211,53 @@ def test_a_broker_is_removed_only_when_nothing_is_expected_of_it() -> None:
     scene.move(1)
     last = scene.commit(scene.controller.remove_broker(2))
     assert last is not None and last.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_topics_get_more_replicas_when_there_are_more_brokers() -> None:
+    scene = MovingScene(brokers=1)
+    scene.create("t", partitions=2)
+    scene.commit(
+        scene.controller.create_topics([scene.controller.topic_on_demand("__consumer_offsets")])
+    )
+    scene.register(2)
+    scene.create("fixed")
+
+    count = scene.commit(scene.controller.reassignments.grow(2))
+
+    assert count == 6, "of t 2, and of the offsets 4"
+    assert scene.partition("t", 0).assignment == ((1, 2), (2,), ())
+    assert len(scene.partition("fixed").replicas) == 1
+    assert scene.commit(scene.controller.reassignments.grow(2)) == 0, "they are being copied"
+    scene.propose(1, 2)
+    assert scene.assigned == ((1, 2), (), ())
+
+
+def test_a_number_that_somebody_chose_stays() -> None:
+    scene = MovingScene(brokers=1)
+    scene.create("t")
+    scene.register(2)
+    scene.register(3)
+
+    scene.move(1, 2)
+    scene.propose(1, 2)
+    scene.commit(scene.controller.reassignments.grow(3))
+
+    assert scene.assigned == ((1, 2), (), ())
+    scene.move(2, 3)
+    scene.cancel()
+    assert scene.topic("t").has_fixed_replicas
+
+
+def test_few_partitions_are_copied_at_a_time_and_internal_ones_first() -> None:
+    scene = MovingScene(brokers=1)
+    scene.create("a", partitions=30)
+    scene.commit(
+        scene.controller.create_topics([scene.controller.topic_on_demand("__consumer_offsets")])
+    )
+    scene.register(2)
+
+    count = scene.commit(scene.controller.reassignments.grow(2))
+
+    assert count == 20
+    assert all(e.adding == (2,) for e in scene.topic("__consumer_offsets").partitions.values())
+    assert scene.commit(scene.controller.reassignments.grow(2)) == 0

@@ -9,6 +9,11 @@ from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fields import fields_of
 from headwater.core_log.protocol.message import response_type
+from headwater.core_log.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
 from headwater.core_log.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
@@ -17,6 +22,11 @@ from headwater.core_log.protocol.messages.create_acls import AclCreationResult, 
 from headwater.core_log.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsResponse,
+)
+from headwater.core_log.protocol.messages.elect_leaders import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
 )
 from headwater.core_log.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -293,10 +303,49 @@ def _refuse_markers(request: Any, code: ErrorCode) -> WriteTxnMarkersResponse:
     )
 
 
+def _refuse_elections(request: Any, code: ErrorCode) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=each, error_code=code, error_message=code.meaning)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def _refuse_moves(request: Any, code: ErrorCode) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=code.meaning,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=code,
+                        error_message=code.meaning,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
 REFUSALS: Mapping[int, Callable[[Any, ErrorCode], Any]] = {
     27: _refuse_markers,
     30: _refuse_acls,
     31: _refuse_filters,
+    43: _refuse_elections,
+    45: _refuse_moves,
     51: _refuse_users,
 }
-"""The refusals of APIs whose response has no error for all of it."""
+"""The refusals of APIs whose response has an error for each part."""

@@ -16,14 +16,17 @@ from headwater.core_log.protocol.messages import (
     describe_log_dirs,
     describe_quorum,
     describe_transactions,
+    elect_leaders,
     end_txn,
     heartbeat,
     leave_group,
     list_groups,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     remove_raft_voter,
     sync_group,
+    unregister_broker,
 )
 from headwater.core_log.security.acls import (
     CLUSTER_NAME,
@@ -71,6 +74,7 @@ from tests.core_log.broker.access_requests import (
     ask_markers,
     ask_metadata,
     ask_metadata_by_id,
+    ask_move,
     ask_one_coordinator,
     ask_produce,
     ask_produce_by_id,
@@ -348,6 +352,27 @@ CASES: Sequence[Case] = (
                 add_raft_voter.AddedVoterListener(name="CONTROLLER", host="127.0.0.1", port=9)
             ],
         ),
+        cluster(A.ALTER),
+    ),
+    Case(
+        "elect leaders",
+        lambda facts: elect_leaders.ElectLeadersRequest(
+            topic_partitions=[
+                elect_leaders.TopicPartitions(topic=name, partitions=[0])
+                for name in (ORDERS, ABSENT)
+            ]
+        ),
+        cluster(A.ALTER),
+    ),
+    Case("move partitions", ask_move, cluster(A.ALTER)),
+    Case(
+        "list moves",
+        lambda facts: list_partition_reassignments.ListPartitionReassignmentsRequest(),
+        cluster(A.DESCRIBE),
+    ),
+    Case(
+        "unregister a broker",
+        lambda facts: unregister_broker.UnregisterBrokerRequest(broker_id=99),
         cluster(A.ALTER),
     ),
     Case(

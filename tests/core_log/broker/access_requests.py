@@ -7,6 +7,7 @@ from uuid import UUID
 from headwater.core_log.protocol.messages import (
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     create_acls,
     create_partitions,
     create_topics,
@@ -400,3 +401,19 @@ def ask_topic_partitions(*names: str) -> Any:
     return lambda facts: describe_topic_partitions.DescribeTopicPartitionsRequest(
         topics=[describe_topic_partitions.TopicRequest(name=name) for name in names]
     )
+
+
+def ask_move(facts: Facts) -> Any:
+    """To a broker that is not there."""
+    topics = [
+        alter_partition_reassignments.ReassignableTopic(
+            name=name,
+            partitions=[
+                alter_partition_reassignments.ReassignablePartition(
+                    partition_index=0, replicas=[99]
+                )
+            ],
+        )
+        for name in (ORDERS, ABSENT)
+    ]
+    return alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=topics)

@@ -11,7 +11,7 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
 from headwater.pipelines.commands.cluster_acls import acls
-from headwater.pipelines.commands.cluster_moves import drain, elect, move, rebalance, remove
+from headwater.pipelines.commands.cluster_moves import MOVES
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, shared_options, table
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -35,7 +35,7 @@ def cluster() -> None:
     """Show the nodes of a cluster, move partitions, and manage users and ACLs."""
 
 
-for _command in (acls, move, drain, remove, rebalance, elect):
+for _command in (acls, *MOVES):
     cluster.add_command(_command)
 
 

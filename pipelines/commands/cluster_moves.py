@@ -147,6 +147,9 @@ def elect(output: Output, address: LogAddress) -> None:
     output.result({"refused": refused}, lines or ["every first replica leads"])
 
 
+MOVES = (move, drain, remove, rebalance, elect)
+
+
 def parse_brokers(text: str) -> tuple[int, ...]:
     words = [each.strip() for each in text.split(",") if each.strip()]
     if not all(each.isdecimal() for each in words):

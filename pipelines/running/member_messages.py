@@ -96,14 +96,16 @@ def decode_share(data: bytes) -> MemberShare:
         raise _strange(error) from None
 
 
-async def pipelines_of_members(log: "KafkaLog") -> Mapping[str, str]:
-    """Returns the pipelines that runs on this log share, each with the name of such a run."""
+async def pipelines_of_members(log: "KafkaLog", *, besides: str = "") -> Mapping[str, str]:
+    """Returns the pipelines that runs on this log share, each with the name of such a run; the one
+    of the instance `besides` is left out."""
     try:
         found = await log.groups.describe(GROUP)
     except LogRejected:  # nobody has ever shared it, or we may not know
         return {}
     members = [decode_metadata(each.metadata) for each in found.members if each.metadata]
-    return {name: each.name for each in members for name in each.offer.pipelines}
+    others = [each for each in members if not besides or each.instance != besides]
+    return {name: each.name for each in others for name in each.offer.pipelines}
 
 
 def _list(tasks: Iterable[TaskId]) -> list[list[str]]:

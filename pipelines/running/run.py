@@ -241,7 +241,8 @@ class _Run:
             return []
         if self._wanted.once:
             try:
-                await refuse_running_elsewhere(member.log, loaded)
+                # a run of this directory that was killed is a member until its session ends
+                await refuse_running_elsewhere(member.log, loaded, besides=member.instance)
             finally:
                 await member.log.close()
             return []
@@ -360,11 +361,13 @@ async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:
         )
 
 
-async def refuse_running_elsewhere(log: "KafkaLog", loaded: Sequence[LoadedPipeline]) -> None:
+async def refuse_running_elsewhere(
+    log: "KafkaLog", loaded: Sequence[LoadedPipeline], *, besides: str = ""
+) -> None:
     """A run to an end would fence the runs that share the pipeline, and they would fence it."""
     from headwater.pipelines.running.member_messages import pipelines_of_members
 
-    running = await pipelines_of_members(log)
+    running = await pipelines_of_members(log, besides=besides)
     for each in loaded:
         if each.name in running:
             raise DirectoryInUse(

@@ -255,4 +255,6 @@ async def test_a_run_to_the_end_is_refused_while_others_share_the_pipeline(
         await stage.until_shared()
         with pytest.raises(DirectoryInUse, match="already running"):
             await refuse_running_elsewhere(log, [a_file()])
+        # the same directory begins after a kill, whose membership lasts for some seconds
+        await refuse_running_elsewhere(log, [a_file()], besides="a")
     await refuse_running_elsewhere(log, [a_file()])

@@ -93,12 +93,15 @@ async def look(address: LogAddress) -> "ClusterState":
 
 
 @cluster.command()
-def secret() -> None:
+@shared_options
+@click.pass_obj
+def secret(output: Output) -> None:
     """Print a new secret by which the brokers of a cluster know each other.
 
     Every broker gets the same file by --cluster-secret; keep it readable by its user only.
     """
-    click.echo(secrets.token_urlsafe(SECRET_BYTES))
+    made = secrets.token_urlsafe(SECRET_BYTES)
+    output.result({"secret": made}, [made])
 
 
 @cluster.group()

@@ -83,18 +83,18 @@ def without_creations(text: str) -> list[str]:
     return [line for line in text.splitlines() if "right  .topics[automatic" not in line]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, Facts]]:
-    world = await started(tmp_path_factory.mktemp("access"))
+@pytest_asyncio.fixture
+async def prepared(tmp_path: Path) -> AsyncIterator[tuple[World, Facts]]:
+    """Each test has its own, because some cases delete what others ask for."""
+    world = await started(tmp_path)
     facts = await prepare(await world.connect("root"))
     yield world, facts
     await world.running.stop()
 
 
-@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
-async def test_each_grant_of_a_case_is_needed(shared: tuple[World, Facts], case: Case) -> None:
-    world, facts = shared
+async def test_each_grant_of_a_case_is_needed(prepared: tuple[World, Facts], case: Case) -> None:
+    world, facts = prepared
     request, alice = case.make(facts), await world.connect("alice")
     told = {}
     missing: Grant | None
@@ -109,12 +109,11 @@ async def test_each_grant_of_a_case_is_needed(shared: tuple[World, Facts], case:
     assert show(answer) not in told.values()
 
 
-@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("user", [None, "mallory"])
 async def test_requests_of_brokers_are_refused_to_all_others(
-    shared: tuple[World, Facts], user: str | None
+    prepared: tuple[World, Facts], user: str | None
 ) -> None:
-    world, _ = shared
+    world, _ = prepared
     ask = await world.connect(user)
 
     told = {

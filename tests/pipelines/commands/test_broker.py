@@ -16,9 +16,12 @@ from tests.pipelines.run_process import address_of, end, start_broker
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--listen", "0.0.0.0:0"], "the log listens on loopback only"),
-        (["--listen", "192.0.2.1:9092"], "the log listens on loopback only"),
-        (["--listen", "example.org:9092"], "the log listens on loopback only"),
+        (["--listen", "0.0.0.0:0"], "does not listen beyond loopback without authentication"),
+        (["--listen", "192.0.2.1:9092"], "does not listen beyond loopback without authentication"),
+        (
+            ["--listen", "example.org:9092"],
+            "does not listen beyond loopback without authentication",
+        ),
         (["--listen", "9092"], "listen address is not HOST:PORT"),
         (["--listen", "127.0.0.1:70000"], "listen address is not HOST:PORT"),
         (["--set", "fsnc=never"], "did you mean fsync?"),

@@ -98,7 +98,7 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("transform: [{table: a, python: os.system}]", "1:32: should match"),
         ("route: [{from: 'a*', to: b.$2}]", "1:16: the pattern has no group 2 - it has 1"),
         ("errors: {retry: {backoff: 1m..1s}}", "1:27: the first pause is longer than the"),
-        ("log: {listen: '0.0.0.0:9092'}", "1:15: the log listens on loopback only"),
+        ("log: {listen: '0.0.0.0:9092'}", "1:15: the log of a pipeline listens on loopback only"),
         ("log: {listen: '127.0.0.1:99999'}", "1:15: listen address is not HOST:PORT"),
         ("verify: {every: 1h, cron: 0 3 * * *}", "1:9: a time is given by either `every` or"),
         ("verify: {}", "1:9: a time is given by either `every` or"),

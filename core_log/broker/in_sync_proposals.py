@@ -87,6 +87,7 @@ class InSyncProposals:
             self.look(self._broker.clock.monotonic_ms())
 
     async def _send_on(self) -> None:
+        reason = ""
         while True:
             await self._is_due.wait()
             await asyncio.sleep(0)  # what comes up in one turn of the loop goes together
@@ -94,7 +95,11 @@ class InSyncProposals:
             try:
                 await self._send(self._gather())
             except (ConnectionLost, HeadwaterError) as error:
-                logger.info("in-sync sets are not decided yet: %s", error)
+                if str(error) != reason:  # it comes again five times a second
+                    logger.info("in-sync sets are not decided yet: %s", error)
+                reason = str(error)
+            else:
+                reason = ""
             if self._gather():  # there is no answer, or the metadata is behind it
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):

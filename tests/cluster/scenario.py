@@ -174,10 +174,16 @@ class Play:
 
     async def _until_sound(self, replicas: int) -> None:
         end_s = asyncio.get_running_loop().time() + PROGRESS_S_MAX
-        while problems := await self._view.out_of_sync(self._nodes.awake, replicas):
+        while problems := await self._problems(replicas):
             self._nodes.check()
             assert asyncio.get_running_loop().time() < end_s, problems
             await asyncio.sleep(LOOK_S)
+
+    async def _problems(self, replicas: int) -> Sequence[str]:
+        """Whoever is in sync everywhere may still have no vote: with it another one may die."""
+        awake = self._nodes.awake
+        problems = await self._view.out_of_sync(awake, replicas)
+        return problems or (await self._view.without_vote(awake) if replicas > 1 else [])
 
 
 def partition_of(text: str) -> TopicPartition:

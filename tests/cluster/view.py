@@ -125,6 +125,26 @@ class ClusterView:
             ]
         return problems
 
+    async def without_vote(self, nodes: Iterable[int]) -> list[str]:
+        """Returns nodes that copy the metadata and do not vote yet, as one does with a new disk."""
+        topic = DescribeQuorumTopic(
+            topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition()]
+        )
+        awake = list(nodes)
+        for node in awake:
+            try:
+                answer = await ask(self._addresses[node], DescribeQuorumRequest(topics=[topic]), 1)
+            except NO_ANSWER:
+                continue
+            if answer.error_code == 0:
+                observers = answer.topics[0].partitions[0].observers
+                return [
+                    f"node {each.replica_id} has no vote"
+                    for each in observers
+                    if each.replica_id in awake
+                ]
+        return ["nobody tells who votes"]
+
 
 def find(told: MetadataResponse, at: TopicPartition) -> MetadataResponsePartition | None:
     for topic in told.topics:

@@ -7,8 +7,9 @@ from click.testing import CliRunner
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.security.cluster_secret import read_cluster_secret
+from headwater.pipelines.cli import cli
 from headwater.pipelines.commands.broker import broker_settings
-from headwater.pipelines.commands.cluster import ask_password, secret
+from headwater.pipelines.commands.cluster import ask_password
 
 DATA, LISTEN = Path("d"), "127.0.0.1:0"
 
@@ -54,7 +55,7 @@ def test_a_setting_is_not_a_group_as_well() -> None:
 
 
 def test_each_secret_is_another_one_and_fit_for_a_cluster() -> None:
-    one, two = (CliRunner().invoke(secret).output for _ in range(2))
+    one, two = (CliRunner().invoke(cli, ["cluster", "secret"]).output for _ in range(2))
 
     assert one != two
     assert read_cluster_secret(one.encode(), "f") == (one.strip(),)

@@ -115,6 +115,7 @@ def test_a_run_that_is_back_within_its_session_has_its_tasks_at_once(machines: M
     machines.start("a")
     until(lambda: (machines.at / "a/data/endpoint.json").exists() and bool(machines.tasks("a")))
     machines.until_shared("a", 2)
+    machines.until_shared("b", 2)
 
     if time.monotonic() - killed < SESSION_S:  # a busy machine may come back later
         assert places(machines.tasks("b")) == before

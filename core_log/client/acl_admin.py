@@ -1,6 +1,7 @@
 """ACLs for administrators: list, create and delete them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
@@ -47,17 +48,7 @@ class AclAdmin:
 
     async def list(self, wanted: AclFilter) -> list[Acl]:
         async def attempt() -> list[Acl]:
-            answer = await self._cluster.ask_any(
-                DescribeAclsRequest(
-                    resource_type_filter=wanted.resource_type,
-                    resource_name_filter=wanted.resource_name,
-                    pattern_type_filter=wanted.pattern_type,
-                    principal_filter=wanted.principal,
-                    host_filter=wanted.host,
-                    operation=wanted.operation,
-                    permission_type=wanted.permission,
-                )
-            )
+            answer = await self._cluster.ask_any(DescribeAclsRequest(**_fields_of(wanted)))
             check(answer.error_code, message=answer.error_message)
             return [
                 Acl(
@@ -78,18 +69,7 @@ class AclAdmin:
     async def delete(self, wanted: Sequence[AclFilter]) -> int:
         """Returns how many are gone."""
         request = DeleteAclsRequest(
-            filters=[
-                DeleteAclsFilter(
-                    resource_type_filter=each.resource_type,
-                    resource_name_filter=each.resource_name,
-                    pattern_type_filter=each.pattern_type,
-                    principal_filter=each.principal,
-                    host_filter=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission,
-                )
-                for each in wanted
-            ]
+            filters=[DeleteAclsFilter(**_fields_of(each)) for each in wanted]
         )
 
         async def attempt() -> int:
@@ -100,6 +80,19 @@ class AclAdmin:
             return count
 
         return await self._cluster.persist(attempt)
+
+
+def _fields_of(wanted: AclFilter) -> dict[str, Any]:
+    """Returns the fields of a filter, as both requests name them."""
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
 
 
 def _place(acl: Acl) -> tuple[object, ...]:

@@ -38,11 +38,6 @@ class DdlDialect(Protocol):
         """After these no rows have to be read again."""
         ...
 
-    @property
-    def has_every_change(self) -> bool:
-        """Whether the log has every change of rows, however many forms a table had meanwhile."""
-        ...
-
     def unlog(self, random: Random, shape: Any) -> Sequence[str]:
         """Changes of rows that nobody streams."""
         ...

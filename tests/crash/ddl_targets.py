@@ -112,9 +112,7 @@ class Truth:
     def _unlike_audit(self, target: Target, table: str, rows: Rows) -> Iterable[str]:
         """Of a history: versions that it lacks, and such as it has twice."""
         assert self._since is not None, "it has begun"
-        changes = list[tuple[Any, str, int, int]]()
-        if self._dialect.has_every_change:
-            changes = self._dialect.audit_of(self._database, table, self._since)
+        changes = self._dialect.audit_of(self._database, table, self._since)
         if target.mode == "append":
             had = [
                 (row["_headwater_op"], row["id"], row["v"])

@@ -279,7 +279,6 @@ class MysqlDdl:
     tables: Sequence[str] = tuple(TABLES)
     changes: Mapping[str, Sequence[Change]] = field(default_factory=lambda: CHANGES)
     in_place: Sequence[Change] = (rename, add, exchange_names, truncate)
-    has_every_change: bool = False
     _transactions: list[int] = field(default_factory=lambda: [0])
     """The number of the newest transaction."""
 

@@ -84,7 +84,6 @@ class PostgresDdl:
     tables: Sequence[str] = tuple(TABLES)
     changes: Any = field(default_factory=lambda: CHANGES)
     in_place: Any = IN_PLACE
-    has_every_change: bool = True
 
     def made(self) -> Sequence[str]:
         return statements_of(list(TABLES))

@@ -185,6 +185,22 @@ async def test_a_run_that_is_cut_off_gives_its_tasks_up_and_comes_back(
         await stage.until_shared()
 
 
+async def test_a_run_that_is_back_within_its_session_has_its_tasks_and_moves_no_other(
+    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(log, log.beside, session_ms=60_000)
+    async with stage.run("b") as b:
+        async with stage.run("a") as a:
+            await stage.until_shared()
+            before, lives = stage.shares(), list(b.theatre.lives)
+            monkeypatch.setattr(a.group.log._coordinators, "ask", _no_answer)  # killed: no word
+        async with stage.run("a"):
+            await stage.until_shared()
+
+            assert stage.shares() == before
+            assert b.theatre.lives == lives
+
+
 @contextmanager
 def cut_off(run: "_Run", monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The coordinator of the group does not answer meanwhile."""

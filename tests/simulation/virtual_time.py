@@ -205,11 +205,12 @@ def bury(loop: VirtualLoop) -> None:
     """Lets killed processes come to their ends once nobody looks any more: as garbage they would
     complain."""
     loop.set_exception_handler(lambda loop, context: None)
-    pending = asyncio.all_tasks(loop)
     for process in loop.processes:
         process.bury()
-    for task in pending:
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        task.cancel()
-    if pending:
+    buried = set[asyncio.Task[Any]]()
+    while pending := asyncio.all_tasks(loop) - buried:  # who ends may begin something
+        for task in pending:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task.cancel()
         loop.run_until_complete(asyncio.wait(pending, timeout=BURIED_S))
+        buried |= pending

@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check types architecture unit sim crash fuzz compat lowest constraints bench docs web release
+.PHONY: help venv demo demo-cluster test check types architecture unit sim crash fuzz compat lowest constraints bench docs web release
 
 # Tests start hundreds of processes, which would all compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,7 +15,7 @@ HANG_GUARD := -o faulthandler_timeout=590 --timeout 600 --timeout-method thread
 NOT_UNIT := architecture compat crash debezium fuzz
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 venv: ## install what the project needs into .venv, nothing else
 	@scripts/setup.sh
@@ -23,6 +23,10 @@ venv: ## install what the project needs into .venv, nothing else
 demo: venv ## PostgreSQL into a lake, or DATABASE=mysql, or mariadb: killed, proved, taken back in time
 	@scripts/java.sh || true
 	@$(BIN)/python -m scripts.demo $(DATABASE)
+
+demo-cluster: venv ## the same shop through three brokers, of which each is killed: nothing is lost
+	@scripts/java.sh || true
+	@$(BIN)/python -m scripts.demo_cluster
 
 check: venv ## format, lint, types, architecture tests
 	$(BIN)/ruff format --check --output-format concise .

@@ -57,6 +57,26 @@ def test_the_show_on_a_database_is_killed_proved_and_taken_back_in_time(database
     assert "DIFFERENT" not in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.compat
+@LONG
+def test_the_show_on_three_brokers_loses_nothing_while_each_is_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo_cluster", "1000", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    for node in (1, 2, 3):
+        assert f"kill -9 of broker {node}" in done.stdout
+        assert f"node {node} is away" in done.stdout
+    assert "0 of them are lost" in done.stdout
+    assert "DIFFERENT" not in done.stdout
+
+
 def test_a_row_that_differs_anywhere_breaks_the_promise() -> None:
     rows: list[tuple[object, ...]] = [(1, "a"), (2, "b")]
     console = Console(quiet=True)

@@ -112,9 +112,7 @@ class Show:
         with buying(self._shop), pipeline.running():
             pipeline.until(pipeline.is_answering)
             if isinstance(self._shop, PostgresShop):  # the others capture such a table
-                pipeline.say(
-                    "a table without a key is added: it is left out, and the others go on"
-                )
+                pipeline.say("a table without a key is added: it is left out, and the others go on")
                 with self._shop.transaction() as session:
                     session.execute("CREATE TABLE page_views (path varchar(100), seen_by int)")
                     session.execute("INSERT INTO page_views VALUES ('/sale', 42)")

@@ -82,8 +82,7 @@ class ClusterShow:
         return 1 if self._failures else 0
 
     def _create_topic(self) -> None:
-        config = ("--config", "min.insync.replicas=2")
-        if self._pipeline.headwater("topics", "create", TOPIC, *config) != 0:
+        if self._pipeline.headwater("topics", "create", TOPIC) != 0:
             raise SystemExit(f"{TOPIC} is not there: see above")
 
     def _kill(

@@ -89,7 +89,7 @@ class Broker:
         self.settings, self.store, self.served, self.clock = settings, store, served, clock
         self.node_id, self.cluster_id = settings.node_id, store.cluster_id
         self._random, self.broker_epoch, self.is_stopping = random, -1, False
-        self.configs = TopicConfigs(settings.config)
+        self.configs = TopicConfigs(settings.config, of_cluster=lambda: self.image.cluster_config)
         self.security = security_of(settings)
         secret = cluster_secret_of(settings, store.files)
         self.peer_settings = PeerSettings(secret, settings.security.tls)

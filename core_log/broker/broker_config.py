@@ -16,7 +16,7 @@ from headwater.core_log.foundation.settings import BrokerSettings, explanations_
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.config_keys import ConfigSource, ConfigType
 from headwater.core_log.replication.decisions import RequestRefusal
-from headwater.core_log.replication.topic_config import TOPIC_KEYS, ConfigSynonym, TopicConfigs
+from headwater.core_log.replication.topic_config import ConfigSynonym, TopicConfigs
 from headwater.core_log.security.acls import AclOperation
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ SETTING_NAMES: tuple[tuple[str, ConfigType, str], ...] = (
 
 FIXED: Mapping[str, tuple[ConfigType, str]] = {
     "delete.topic.enable": (BOOLEAN, "true"),
-    "transaction.state.log.min.isr": (INT, "1"),
 }
 """Constant settings that tools ask for."""
 
@@ -98,12 +97,19 @@ def broker_entries(
         )
         for name in REPLICATION_FACTORS
     ]
-    for key in TOPIC_KEYS:
-        is_set = key.name in configs.defaults
-        source = ConfigSource.STATIC_BROKER_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
-        value = key.normal(configs.text({}, key.name))
+    entries += [
+        BrokerConfigEntry(
+            "transaction.state.log.min.isr",
+            INT,
+            str(configs.min_in_sync({})),
+            ConfigSource.DEFAULT_CONFIG,
+            "The same as min.insync.replicas.",
+        )
+    ]
+    for each in configs.describe({}):
+        key = each.key
         entries.append(
-            BrokerConfigEntry(key.broker_name, key.type, value, source, key.documentation)
+            BrokerConfigEntry(key.broker_name, key.type, each.value, each.source, key.documentation)
         )
     return sorted(entries, key=lambda each: each.name)
 
@@ -184,6 +190,8 @@ def refuse_change(
             ErrorCode.INVALID_REQUEST, "Each configuration key may be named once only"
         )
     if resource.resource_type == ConfigResourceType.BROKER:
+        if not resource.resource_name:
+            return None
         return broker_name_refused(broker, resource.resource_name) or RequestRefusal(
             ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
         )

@@ -1,8 +1,10 @@
 """Work that the active controller does from time to time: topics get more replicas when there are
-more brokers, and first replicas lead again."""
+more brokers, min.insync.replicas becomes 2, and first replicas lead again."""
 
 import logging
 from typing import TYPE_CHECKING
+
+from headwater.core_log.replication.topic_config import MIN_IN_SYNC
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 GROWTH_MS = 10_000
 """A broker that has just joined is not given copies before this."""
+MIN_IN_SYNC_MS = 500
 LEADERS_MS = 300_000  # Kafka's leader.imbalance.check.interval.seconds
 
 
@@ -20,10 +23,16 @@ class ClusterBalance:
         self._broker = broker
         self._growth_due_ms = now_ms + GROWTH_MS
         self._leaders_due_ms = now_ms + LEADERS_MS
+        self._min_in_sync_due_ms = now_ms
 
     async def look(self, now_ms: int) -> None:
         """Called by the controller several times a second."""
         broker, controller = self._broker, self._broker.controller
+        if now_ms >= self._min_in_sync_due_ms and MIN_IN_SYNC not in broker.image.cluster_config:
+            self._min_in_sync_due_ms = now_ms + MIN_IN_SYNC_MS
+            if await broker.metadata.change(controller.cluster_config.ask_for_two_disks):
+                least = broker.image.cluster_config[MIN_IN_SYNC]
+                logger.info("topics without a %s of their own have %s", MIN_IN_SYNC, least)
         if now_ms >= self._growth_due_ms:
             self._growth_due_ms = now_ms + GROWTH_MS
             factor = controller.default_replication_factor

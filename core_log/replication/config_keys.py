@@ -29,6 +29,7 @@ class ConfigSource(IntEnum):
     """Sources of values, with DescribeConfigs' numbers."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
 

@@ -16,6 +16,7 @@ from headwater.core_log.replication.assignments import (
     name_problem,
     partition_count,
 )
+from headwater.core_log.replication.cluster_config import ClusterConfig
 from headwater.core_log.replication.config_keys import ConfigType
 from headwater.core_log.replication.decisions import (
     DEFAULT,
@@ -91,6 +92,7 @@ class Controller:
         self._internal_partitions = internal_partitions
         self.elections = LeaderElections(image, self._rules_of)
         self.reassignments = Reassignments(image, self._rules_of)
+        self.cluster_config = ClusterConfig(image, configs)
 
     @property
     def default_replication_factor(self) -> int:

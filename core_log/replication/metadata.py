@@ -11,6 +11,7 @@ from headwater.core_log.replication.metadata_records import (
     BrokerFenceRecord,
     BrokerRecord,
     BrokerRemovalRecord,
+    ClusterConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -73,7 +74,8 @@ class MetadataChanges:
     """Partitions with a new leader, epoch, in-sync set or assignment; none of them is in
     `partitions_added`."""
     configs_changed: dict[UUID, Topic] = field(default_factory=dict)
-    """Existing topics only; the configuration of a new topic comes with the topic."""
+    """Existing topics only, all of them if a default of the cluster has changed; the configuration
+    of a new topic comes with the topic."""
     has_other_acls: bool = False
     """Whether ACLs were created or removed."""
 
@@ -95,6 +97,8 @@ class MetadataImage:
         self.topics_by_id: dict[UUID, Topic] = {}
         self.brokers: dict[int, BrokerRecord] = {}
         self.features: dict[str, int] = {}
+        self.cluster_config: dict[str, str] = {}
+        """Defaults for all topics, which precede those in the settings of brokers."""
         self.acls: dict[UUID, Acl] = {}
         self.scram: dict[tuple[str, str], ScramRecord] = {}
         """The passwords of users, by user and mechanism."""
@@ -161,9 +165,9 @@ class MetadataImage:
 
     def replace(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
         """Takes the state of a snapshot in place of everything; returns how it differs."""
-        before, acls = dict(self.topics_by_id), self.acls
+        before, acls, defaults = dict(self.topics_by_id), self.acls, self.cluster_config
         self.topics, self.topics_by_id, self.brokers, self.features = {}, {}, {}, {}
-        self.acls, self.scram = {}, {}
+        self.acls, self.scram, self.cluster_config = {}, {}, {}
         self.next_producer_id = 0
         self.apply(records, end_offset)
         changes = MetadataChanges(has_other_acls=acls != self.acls)
@@ -174,7 +178,7 @@ class MetadataImage:
             known = before.get(topic_id)
             if known is None:
                 changes.topics_created[topic_id] = topic
-            elif known.config != topic.config:
+            elif known.config != topic.config or defaults != self.cluster_config:
                 changes.configs_changed[topic_id] = topic
             for index, record in topic.partitions.items():
                 earlier = None if known is None else known.partitions.get(index)
@@ -188,6 +192,8 @@ class MetadataImage:
         """Yields the fewest records that build this image from nothing: a snapshot."""
         for feature, level in sorted(self.features.items()):
             yield FeatureLevelRecord(feature, level)
+        for name, value in sorted(self.cluster_config.items()):
+            yield ClusterConfigRecord(name, value)
         yield from self.brokers.values()
         yield from self.scram.values()
         if self.next_producer_id:
@@ -263,6 +269,14 @@ class MetadataImage:
             topic.config[record.name] = record.value
         if topic.topic_id not in self._changes.topics_created:
             self._changes.configs_changed[topic.topic_id] = topic
+
+    @_take.register
+    def _(self, record: ClusterConfigRecord) -> None:
+        self.cluster_config[record.name] = record.value
+        changes = self._changes
+        for topic_id, topic in self.topics_by_id.items():
+            if topic_id not in changes.topics_created:
+                changes.configs_changed[topic_id] = topic
 
     @_take.register
     def _(self, record: BrokerRecord) -> None:

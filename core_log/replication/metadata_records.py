@@ -119,6 +119,14 @@ class TopicConfigRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterConfigRecord:
+    """The default of one setting for all topics of the cluster."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRecord:
     """A broker has started and registered, with a new epoch."""
 
@@ -217,6 +225,7 @@ MetadataRecord = (
     | PartitionRecord
     | PartitionChangeRecord
     | TopicConfigRecord
+    | ClusterConfigRecord
     | BrokerRecord
     | BrokerRemovalRecord
     | BrokerFenceRecord
@@ -235,6 +244,7 @@ KINDS: dict[str, type[MetadataRecord]] = {
     "partition": PartitionRecord,
     "partition-change": PartitionChangeRecord,
     "topic-config": TopicConfigRecord,
+    "cluster-config": ClusterConfigRecord,
     "broker": BrokerRecord,
     "broker-removal": BrokerRemovalRecord,
     "broker-fence": BrokerFenceRecord,

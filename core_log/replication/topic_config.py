@@ -1,6 +1,6 @@
 """All topic configuration keys of this broker, and their values for a topic."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
 
@@ -23,6 +23,7 @@ from headwater.core_log.storage.log_config import LogConfig
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 DAY_MS = 86_400_000
+MIN_IN_SYNC = "min.insync.replicas"
 SMALLEST_SEGMENT = 14  # bytes; Kafka's own minimum until 4.0, which requires 1 MiB
 
 TOPIC_KEYS = (
@@ -166,11 +167,12 @@ TOPIC_KEYS = (
         at_least(0),
     ),
     ConfigKey(
-        "min.insync.replicas",
+        MIN_IN_SYNC,
         INT,
         "1",
-        "min.insync.replicas",
-        "acks=all is refused while fewer replicas than this are in sync.",
+        MIN_IN_SYNC,
+        "acks=all is refused while fewer replicas than this are in sync. A cluster of three "
+        "brokers sets the default to 2.",
         at_least(1),
     ),
     ConfigKey(
@@ -267,14 +269,17 @@ class ConfigEntry:
 
 
 class TopicConfigs:
-    """Returns the effective configuration of a topic from its own values and this broker's
-    defaults."""
+    """Returns the effective configuration of a topic from its own values, the cluster's defaults
+    and this broker's."""
 
-    def __init__(self, defaults: Mapping[str, str]) -> None:
+    def __init__(
+        self, defaults: Mapping[str, str], *, of_cluster: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
         """Raises `ConfigError` if the defaults themselves are invalid."""
         self.defaults: dict[str, str] = {}
+        self._of_cluster: Callable[[], Mapping[str, str]] = dict
         self.check(defaults)
-        self.defaults = dict(defaults)
+        self.defaults, self._of_cluster = dict(defaults), of_cluster
 
     def check(self, config: Mapping[str, str]) -> None:
         """Raises `ConfigError` for a name or a value that this broker does not know."""
@@ -301,7 +306,7 @@ class TopicConfigs:
         return LogConfig(**{name: values[name] for name in _OF_LOG})  # type: ignore[arg-type]
 
     def min_in_sync(self, config: Mapping[str, str]) -> int:
-        return cast(int, self._value(config, "min.insync.replicas"))
+        return cast(int, self._value(config, MIN_IN_SYNC))
 
     def is_compacted(self, config: Mapping[str, str]) -> bool:
         return "compact" in cast(tuple[str, ...], self._value(config, "cleanup.policy"))
@@ -313,21 +318,30 @@ class TopicConfigs:
         return bool(self._value(config, "unclean.leader.election.enable"))
 
     def text(self, config: Mapping[str, str], name: str) -> str:
-        return config.get(name, self.defaults.get(name, KEYS[name].default))
+        for values in (config, self._of_cluster(), self.defaults):
+            if name in values:
+                return values[name]
+        return KEYS[name].default
 
     def _value(self, config: Mapping[str, str], name: str) -> Value:
         return KEYS[name].parse(self.text(config, name))
 
     def _entry(self, config: Mapping[str, str], key: ConfigKey) -> ConfigEntry:
-        at_broker = ConfigSource.STATIC_BROKER_CONFIG
-        synonyms = [ConfigSynonym(key.broker_name, key.default, ConfigSource.DEFAULT_CONFIG)]
-        if key.name in self.defaults:
-            text = key.normal(self.defaults[key.name])
-            synonyms.insert(0, ConfigSynonym(key.broker_name, text, at_broker))
-        if key.name in config:
-            text = key.normal(config[key.name])
-            synonyms.insert(0, ConfigSynonym(key.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG))
-        return ConfigEntry(key, synonyms[0].value, tuple(synonyms))
+        synonyms = [
+            ConfigSynonym(name, key.normal(values[key.name]), source)
+            for name, values, source in (
+                (key.name, config, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+                (
+                    key.broker_name,
+                    self._of_cluster(),
+                    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+                ),
+                (key.broker_name, self.defaults, ConfigSource.STATIC_BROKER_CONFIG),
+            )
+            if key.name in values
+        ]
+        at_last = ConfigSynonym(key.broker_name, key.default, ConfigSource.DEFAULT_CONFIG)
+        return ConfigEntry(key, (*synonyms, at_last)[0].value, (*synonyms, at_last))
 
 
 def key_of(name: str) -> ConfigKey:

@@ -1,12 +1,13 @@
 """AlterConfigs (key 33), versions 0 to 2: replaces the whole configuration of topics.
 
-Old clients use it; IncrementalAlterConfigs cannot lose settings of another client. Deliberately not
-done: brokers, whose settings are read when they start.
+Old clients use it; IncrementalAlterConfigs cannot lose settings of another client. Of brokers only
+the cluster-wide default of min.insync.replicas can be set. Deliberately not done: their other
+settings, which are read when they start.
 """
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.administration import ConfigResourceType, decide_and_commit
 from headwater.core_log.broker.broker_config import each_altered
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.messages.alter_configs import (
@@ -29,7 +30,11 @@ async def handle_alter_configs(
         wanted = {each.name: each.value for each in resource.configs}
         return await decide_and_commit(
             broker,
-            lambda: broker.controller.replace_config(resource.resource_name, wanted),
+            lambda: (
+                broker.controller.replace_config(resource.resource_name, wanted)
+                if resource.resource_type == ConfigResourceType.TOPIC
+                else broker.controller.cluster_config.replace(wanted)
+            ),
             validate_only=request.validate_only,
         )
 

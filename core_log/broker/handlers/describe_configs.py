@@ -1,8 +1,9 @@
 """DescribeConfigs (key 32), versions 1 to 4: the settings of topics and of this broker, and their
 sources.
 
-Deliberately not done: settings that could be changed on a running broker (there are none, so the
-cluster-wide defaults of brokers are empty), log levels, groups and client metrics.
+The only cluster-wide default is min.insync.replicas, once there are three brokers. Deliberately not
+done: other settings that could be changed on a running broker, log levels, groups and client
+metrics.
 """
 
 from collections.abc import Collection, Iterable
@@ -89,7 +90,9 @@ def describe(
         if refused is not None:
             return refused
         if not name:
-            return []  # dynamic defaults of all brokers; there can be none
+            of_cluster = broker.image.cluster_config
+            entries = broker.configs.describe({}, of_cluster.keys() & {*(wanted or of_cluster)})
+            return [topic_line(each, request) for each in entries]
         own = broker.image.brokers[broker.node_id]
         settings = broker_entries(
             broker.settings,

@@ -1,11 +1,12 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1: sets, deletes or extends single settings.
 
-Deliberately not done: brokers, whose settings are read when they start, and their log levels.
+Of brokers only the cluster-wide default of min.insync.replicas can be set. Deliberately not done:
+their other settings, which are read when they start, and their log levels.
 """
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.administration import ConfigResourceType, decide_and_commit
 from headwater.core_log.broker.broker_config import each_altered
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -35,7 +36,11 @@ async def handle_incremental_alter_configs(
         ]
         return await decide_and_commit(
             broker,
-            lambda: broker.controller.alter_config(resource.resource_name, changes),
+            lambda: (
+                broker.controller.alter_config(resource.resource_name, changes)
+                if resource.resource_type == ConfigResourceType.TOPIC
+                else broker.controller.cluster_config.alter(changes)
+            ),
             validate_only=request.validate_only,
         )
 

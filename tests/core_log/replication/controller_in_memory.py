@@ -17,7 +17,7 @@ class Scene:
     def __init__(self, brokers: int = 1, defaults: dict[str, str] | None = None) -> None:
         self.numbers = count(1)
         self.image = MetadataImage()
-        self.configs = TopicConfigs(defaults or {})
+        self.configs = TopicConfigs(defaults or {}, of_cluster=lambda: self.image.cluster_config)
         self.controller = Controller(
             self.image,
             self.configs,

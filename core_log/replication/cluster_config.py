@@ -1,0 +1,84 @@
+"""The defaults that hold for all topics of a cluster, whatever the settings of its brokers say."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.decisions import (
+    ConfigChange,
+    ConfigOperation,
+    Decision,
+    RequestRefusal,
+)
+from headwater.core_log.replication.elections import after_lower_min
+from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
+from headwater.core_log.replication.metadata_records import ClusterConfigRecord, MetadataRecord
+from headwater.core_log.replication.topic_config import MIN_IN_SYNC, TopicConfigs
+
+BROKERS_MIN = 3
+TWO_DISKS = "2"
+"""With three brokers this leaves room for one that is away."""
+
+
+class ClusterConfig:
+    """Decides about min.insync.replicas, on which leaders and the controller must agree (KIP-966
+    moves it from the brokers to the cluster, too). Pure, like the rest of the controller."""
+
+    def __init__(self, image: MetadataImage, configs: TopicConfigs) -> None:
+        self._image, self._configs = image, configs
+
+    def ask_for_two_disks(self) -> Decision[bool]:
+        """Sets min.insync.replicas once three brokers are alive, or the value in this controller's
+        own settings. It waits as long as a partition that is written would refuse acks=all."""
+        image = self._image
+        if MIN_IN_SYNC in image.cluster_config or len(image.alive) < BROKERS_MIN:
+            return Decision(False)
+        value = self._configs.defaults.get(MIN_IN_SYNC, TWO_DISKS)
+        if any(_would_refuse(topic, int(value)) for topic in self._topics_without_own_value):
+            return Decision(False)
+        return Decision(True, self._set(value))
+
+    def alter(self, changes: Iterable[ConfigChange]) -> Decision[RequestRefusal | None]:
+        """Changes the defaults of the cluster."""
+        records: list[MetadataRecord] = []
+        for name, operation, value in changes:
+            if name != MIN_IN_SYNC:
+                return _refused(f"{name} has no default of the cluster here: set it on each topic")
+            if operation is not ConfigOperation.SET or value is None:
+                return _refused(f"The cluster's default of {MIN_IN_SYNC} can be set only")
+            try:
+                self._configs.check({name: value})
+            except ConfigError as error:
+                return _refused(error.problem)
+            records += self._set(value)
+        return Decision(None, records)
+
+    def replace(self, wanted: Mapping[str, str | None]) -> Decision[RequestRefusal | None]:
+        """Sets all defaults of the cluster at once; none can be left out that has been set."""
+        for name in self._image.cluster_config.keys() - wanted.keys():
+            return _refused(f"The cluster's default of {name} can be set only")
+        return self.alter(
+            ConfigChange(name, ConfigOperation.SET, value) for name, value in wanted.items()
+        )
+
+    def _set(self, value: str) -> list[MetadataRecord]:
+        is_lower = int(value) < self._configs.min_in_sync({})
+        topics = self._topics_without_own_value if is_lower else ()
+        changes = chain.from_iterable(map(after_lower_min, topics))
+        return [ClusterConfigRecord(MIN_IN_SYNC, value), *changes]
+
+    @property
+    def _topics_without_own_value(self) -> Iterator[Topic]:
+        return (each for each in self._image.topics.values() if MIN_IN_SYNC not in each.config)
+
+
+def _would_refuse(topic: Topic, min_in_sync: int) -> bool:
+    return any(
+        each.leader != NO_LEADER and len(each.in_sync) < each.assignment.enough(min_in_sync)
+        for each in topic.partitions.values()
+    )
+
+
+def _refused(message: str) -> Decision[RequestRefusal | None]:
+    return Decision(RequestRefusal(ErrorCode.INVALID_CONFIG, message))

@@ -1,0 +1,182 @@
+"""With its third broker a cluster asks for two disks: min.insync.replicas is 2 for every topic that
+says nothing else."""
+
+import pytest
+
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.config_keys import ConfigSource
+from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
+from headwater.core_log.replication.leader import InSyncProposal
+from headwater.core_log.replication.metadata import MetadataImage
+from headwater.core_log.replication.metadata_records import decode_record, encode_record
+from tests.core_log.replication.controller_in_memory import Scene
+
+KEY = "min.insync.replicas"
+
+
+class GrownScene(Scene):
+    def ask_for_two(self) -> bool:
+        return self.commit(self.controller.cluster_config.ask_for_two_disks())
+
+    def set_default(self, value: str | None) -> RequestRefusal | None:
+        operation = ConfigOperation.DELETE if value is None else ConfigOperation.SET
+        change = ConfigChange(KEY, operation, value)
+        return self.commit(self.controller.cluster_config.alter([change]))
+
+    def least(self, name: str) -> int:
+        return self.configs.min_in_sync(self.topic(name).config)
+
+    def drop_out(self, name: str, *, left: int) -> None:
+        """All but one replica leave the in-sync set."""
+        now = self.partition(name)
+        epochs = {left: self.image.brokers[left].broker_epoch}
+        wanted = InSyncProposal(frozenset({left}), now.leader_epoch, now.partition_epoch, epochs)
+        assert self.commit(self.controller.change_in_sync(left, now.topic_id, 0, wanted)) is None
+
+
+def test_the_third_broker_makes_it_two_for_every_topic_that_does_not_say() -> None:
+    scene = GrownScene(brokers=2)
+    scene.create("earlier", factor=2)
+    scene.create("said", factor=2, min_insync_replicas="1")
+    scene.commit(
+        scene.controller.create_topics([scene.controller.topic_on_demand("__consumer_offsets")])
+    )
+    assert not scene.ask_for_two(), "two brokers cannot lose one and go on"
+
+    scene.register(3)
+
+    assert scene.ask_for_two()
+    changed = scene.changes.configs_changed.values()
+    assert {each.name for each in changed} == {"earlier", "said", "__consumer_offsets"}
+    scene.create("later", factor=3)
+    names = ("earlier", "later", "said", "__consumer_offsets")
+    assert [scene.least(each) for each in names] == [2, 2, 1, 2]
+    assert not scene.ask_for_two(), "it is decided once"
+
+
+def test_it_stays_two_when_a_broker_is_gone() -> None:
+    scene = GrownScene(brokers=3)
+    scene.ask_for_two()
+    scene.create("t", factor=3)
+
+    scene.commit(scene.controller.fence_broker(3))
+    scene.commit(scene.controller.remove_broker(3))
+
+    assert scene.least("t") == 2
+
+
+def test_nobody_who_writes_is_stopped_by_it() -> None:
+    """A replica that is away would make acks=all impossible: it waits for that one."""
+    scene = GrownScene(brokers=3)
+    scene.create("t", factor=2)
+    leader = scene.partition("t").leader
+    scene.drop_out("t", left=leader)
+    scene.create("alone", factor=1)
+
+    assert not scene.ask_for_two()
+
+    now = scene.partition("t")
+    epochs = {each: scene.image.brokers[each].broker_epoch for each in now.replicas}
+    whole = InSyncProposal(
+        frozenset(now.replicas), now.leader_epoch, now.partition_epoch, broker_epochs=epochs
+    )
+    scene.commit(scene.controller.change_in_sync(leader, now.topic_id, 0, whole))
+    assert scene.ask_for_two(), "a topic with one replica needs one disk, whatever is asked for"
+
+
+def test_a_partition_without_a_leader_is_not_waited_for() -> None:
+    scene = GrownScene(brokers=4)
+    scene.create("gone", factor=1)
+    scene.commit(scene.controller.fence_broker(scene.partition("gone").leader))
+
+    assert scene.ask_for_two()
+
+
+def test_a_default_in_the_settings_of_the_controller_is_taken_instead() -> None:
+    """So that all brokers count the same from then on, whatever their own settings say."""
+    scene = GrownScene(brokers=3, defaults={KEY: "3"})
+
+    assert scene.ask_for_two()
+
+    assert scene.image.cluster_config == {KEY: "3"}
+
+
+def test_the_default_of_the_cluster_can_be_changed_but_not_removed() -> None:
+    scene = GrownScene(brokers=3)
+    scene.ask_for_two()
+    scene.create("t", factor=3)
+
+    assert scene.set_default("1") is None and scene.least("t") == 1
+    removal, invalid = scene.set_default(None), scene.set_default("0")
+
+    assert removal is not None and removal.code is ErrorCode.INVALID_CONFIG
+    assert invalid is not None and invalid.code is ErrorCode.INVALID_CONFIG
+    assert scene.least("t") == 1
+    assert not scene.ask_for_two(), "somebody has said otherwise"
+
+
+def test_a_client_that_replaces_all_defaults_must_name_it() -> None:
+    scene = GrownScene(brokers=3)
+    scene.ask_for_two()
+
+    left_out = scene.commit(scene.controller.cluster_config.replace({}))
+    named = scene.commit(scene.controller.cluster_config.replace({KEY: "3"}))
+
+    assert left_out is not None and left_out.code is ErrorCode.INVALID_CONFIG
+    assert named is None and scene.image.cluster_config == {KEY: "3"}
+
+
+def test_no_other_setting_has_a_default_of_the_cluster() -> None:
+    scene = GrownScene(brokers=3)
+    change = ConfigChange("retention.ms", ConfigOperation.SET, "1")
+
+    refused = scene.commit(scene.controller.cluster_config.alter([change]))
+
+    assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
+
+
+def test_a_lower_default_lets_the_high_watermark_move_on_without_the_eligible_replicas() -> None:
+    """As a lower value of the topic itself does."""
+    scene = GrownScene(brokers=3)
+    scene.ask_for_two()
+    for name, config in (("t", {}), ("said", {"min_insync_replicas": "2"})):
+        scene.create(name, factor=3, **config)
+        leader = scene.partition(name).leader
+        scene.drop_out(name, left=leader)
+        assert scene.partition(name).eligible
+
+    scene.set_default("1")
+
+    assert scene.partition("t").eligible == ()
+    assert scene.partition("said").eligible, "its own value is as before"
+
+
+def test_a_snapshot_keeps_it_and_tells_of_it() -> None:
+    scene = GrownScene(brokers=3)
+    topic = scene.create("t", factor=3)
+    before = list(scene.image.records())
+    scene.ask_for_two()
+    records = [decode_record(encode_record(each)) for each in scene.image.records()]
+
+    image = MetadataImage()
+    image.replace(before, 1)
+    changes = image.replace(records, 2)
+
+    assert image.cluster_config == {KEY: "2"}
+    assert set(changes.configs_changed) == {topic.topic_id}
+
+
+@pytest.mark.parametrize("own", [{}, {KEY: "1"}])
+def test_the_sources_of_a_value_are_told_in_kafkas_order(own: dict[str, str]) -> None:
+    scene = GrownScene(brokers=3, defaults={KEY: "3"})
+    scene.ask_for_two()
+
+    [entry] = scene.configs.describe(own, [KEY])
+
+    at_topic = [(KEY, "1", ConfigSource.DYNAMIC_TOPIC_CONFIG)] if own else []
+    assert list(entry.synonyms) == [
+        *at_topic,
+        (KEY, "3", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (KEY, "3", ConfigSource.STATIC_BROKER_CONFIG),
+        (KEY, "1", ConfigSource.DEFAULT_CONFIG),
+    ]

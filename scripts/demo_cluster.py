@@ -64,16 +64,19 @@ class ClusterShow:
             pipeline.until(lambda: brokers.voters() == [*NODES], wanted="three brokers do not vote")
             self._create_topic()
             self._status(WELL)
-            with writing(brokers.addresses.values(), TOPIC) as writer, buying(self._shop) as shop:
-                with pipeline.running():
-                    say("headwater run: people buy, and a client writes numbers with acks=all")
-                    pipeline.until(lambda: len(pipeline.lake("orders")) > 0)
-                    for node in NODES:
-                        self._kill(node, writer, shop, buying_s)
-                    shop.stop()
-                    say(f"{shop.committed:,} transactions, and nobody buys any more")
-                    pipeline.until(lambda: pipeline.differing() == [])
-                    writer.stop()
+            with (
+                writing(brokers.addresses.values(), TOPIC) as writer,
+                buying(self._shop) as shop,
+                pipeline.running(),
+            ):
+                say("headwater run: people buy, and a client writes numbers with acks=all")
+                pipeline.until(lambda: len(pipeline.lake("orders")) > 0)
+                for node in NODES:
+                    self._kill(node, writer, shop, buying_s)
+                shop.stop()
+                say(f"{shop.committed:,} transactions, and nobody buys any more")
+                pipeline.until(lambda: pipeline.differing() == [])
+                writer.stop()
             self._prove(writer)
             self._status(WELL)
         for failure in self._failures:

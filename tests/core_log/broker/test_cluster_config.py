@@ -18,6 +18,7 @@ from headwater.core_log.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from headwater.core_log.replication.config_keys import ConfigSource
+from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.topic_config import MIN_IN_SYNC
 from tests.core_log.broker.cluster_in_memory import Cluster
 
@@ -44,7 +45,7 @@ def least_of(cluster: Cluster, topic: str) -> list[int]:
     """What each present leader asks for."""
     found = [each.find_led(topic, 0) for each in cluster.brokers.values()]
     leaders = [each.leader for each in found if each is not None]
-    return [each.min_in_sync for each in leaders if each is not None]
+    return [each.min_in_sync for each in leaders if isinstance(each, Leader)]
 
 
 async def test_topics_made_before_the_third_broker_ask_for_two_disks_after_it(

@@ -139,8 +139,9 @@ def test_a_lower_default_lets_the_high_watermark_move_on_without_the_eligible_re
     """As a lower value of the topic itself does."""
     scene = GrownScene(brokers=3)
     scene.ask_for_two()
-    for name, config in (("t", {}), ("said", {"min_insync_replicas": "2"})):
-        scene.create(name, factor=3, **config)
+    scene.create("t", factor=3)
+    scene.create("said", factor=3, min_insync_replicas="2")
+    for name in ("t", "said"):
         leader = scene.partition(name).leader
         scene.drop_out(name, left=leader)
         assert scene.partition(name).eligible

@@ -47,10 +47,10 @@ for _command in (acls, *MOVES):
 def status(output: Output, wait: bool, address: LogAddress) -> None:
     """Show nodes, votes and replicas, and what is not well.
 
-    The exit code is 4 if a node is away, or a partition is offline or not in sync on all its
+    With --wait a cluster that does not answer yet is waited for, too. The exit code is 4 if a node is away, or a partition is offline or not in sync on all its
     replicas.
     """
-    state = run_until_signal(look(address) if not wait else look_until_well(address))
+    state = run_until_signal(look(address) if not wait else look_until_well(output, address))
     lines = [
         f"quorum  {state.quorum}",
         *table(HEAD, [tuple(asdict(each).values()) for each in state.nodes]),
@@ -64,11 +64,18 @@ def status(output: Output, wait: bool, address: LogAddress) -> None:
     output.result(asdict(state), lines)
 
 
-async def look_until_well(address: LogAddress) -> "ClusterState":
+async def look_until_well(output: Output, address: LogAddress) -> "ClusterState":
+    """A cluster that does not answer is not well yet."""
+    is_told = False
     while True:
-        state = await look(address)
-        if not state.problems and not state.moves:
-            return state
+        try:
+            state = await look(address)
+            if not state.problems and not state.moves:
+                return state
+        except LogUnavailable as error:
+            if not is_told:
+                output.note(f"{error}; waiting")
+            is_told = True
         await asyncio.sleep(WAIT_S)
 
 

@@ -24,7 +24,8 @@ DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
 FILE_KEY = "headwater.file"
 """Under which the run of a command keeps what -f said."""
 PROBE_MS, PATIENCE_MS = 500, 3_000
-"""A command that a person waits for gives up sooner than a pipeline does."""
+"""A command that a person waits for gives up sooner than a pipeline does; one of several brokers may
+have just died."""
 HTTP_POLL_S = 0.02
 CONSOLE_LOOKS, CONSOLE_LOOK_S = 50, 0.1
 """The console of a run that has just begun listens a little later than its log."""
@@ -139,7 +140,7 @@ class LogAddress:
             KafkaSettings(
                 bootstrap=address,
                 security=security,
-                retry_for_ms=PROBE_MS,
+                retry_for_ms=PROBE_MS if len(address) == 1 else PATIENCE_MS,
                 first_answer_ms_max=FIRST_ANSWER_MS,
             )
         )

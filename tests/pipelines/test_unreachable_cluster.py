@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from headwater.pipelines.terminal import exit_codes
+from scripts.free_port import free_port
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.run_process import end, running
+from tests.pipelines.run_process import PATIENCE_S, end, running
 
 PIPELINE = """
 pipeline: shop
@@ -86,3 +87,19 @@ def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
 def _tasks(status: str) -> list[dict[str, Any]]:
     """Of the one pipeline that runs."""
     return list(json.loads(status)["data"]["pipelines"]["shop"]["tasks"].values())
+
+
+@pytest.mark.slow
+def test_a_person_who_waits_for_a_healthy_cluster_also_waits_for_its_first_answer(
+    tmp_path: Path,
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with running("cluster", "status", "--wait", "--bootstrap", address) as status:
+        assert status.stderr is not None
+        told = status.stderr.readline()
+        with running("broker", "--data", tmp_path / "data", "--listen", address):
+            out, _ = status.communicate(timeout=PATIENCE_S)
+
+    assert told.endswith("; waiting\n")
+    assert status.returncode == exit_codes.OK
+    assert out.startswith("quorum  leader 1")

@@ -54,7 +54,7 @@ def test_the_third_broker_makes_it_two_for_every_topic_that_does_not_say() -> No
     assert not scene.ask_for_two(), "it is decided once"
 
 
-def test_it_stays_two_when_a_broker_is_gone() -> None:
+def test_two_disks_are_asked_for_after_a_broker_is_gone() -> None:
     scene = GrownScene(brokers=3)
     scene.ask_for_two()
     scene.create("t", factor=3)
@@ -65,7 +65,7 @@ def test_it_stays_two_when_a_broker_is_gone() -> None:
     assert scene.least("t") == 2
 
 
-def test_nobody_who_writes_is_stopped_by_it() -> None:
+def test_writes_are_not_stopped_by_it() -> None:
     """A replica that is away would make acks=all impossible: it waits for that one."""
     scene = GrownScene(brokers=3)
     scene.create("t", factor=2)
@@ -126,7 +126,7 @@ def test_a_client_that_replaces_all_defaults_must_name_it() -> None:
     assert named is None and scene.image.cluster_config == {KEY: "3"}
 
 
-def test_no_other_setting_has_a_default_of_the_cluster() -> None:
+def test_other_settings_have_no_default_of_the_cluster() -> None:
     scene = GrownScene(brokers=3)
     change = ConfigChange("retention.ms", ConfigOperation.SET, "1")
 

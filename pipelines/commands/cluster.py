@@ -47,8 +47,8 @@ for _command in (acls, *MOVES):
 def status(output: Output, wait: bool, address: LogAddress) -> None:
     """Show nodes, votes and replicas, and what is not well.
 
-    With --wait a cluster that does not answer yet is waited for, too. The exit code is 4 if a node is away, or a partition is offline or not in sync on all its
-    replicas.
+    With --wait a cluster that does not answer yet is waited for, too. The exit code is 4 if a node
+    is away, or a partition is offline or not in sync on all its replicas.
     """
     state = run_until_signal(look(address) if not wait else look_until_well(output, address))
     lines = [

@@ -87,7 +87,8 @@ async def look(address: LogAddress) -> "ClusterState":
         found, topics = await log.describe_cluster(), await log.topics.all()
         least = await log.topics.config_of_each([each.name for each in topics], MIN_IN_SYNC)
         try:
-            quorum = await asyncio.wait_for(log.describe_quorum(), QUORUM_S)
+            async with asyncio.timeout(QUORUM_S):
+                quorum = await log.describe_quorum()
         except (TimeoutError, LogUnavailable):
             quorum = NO_QUORUM
         return state_of(

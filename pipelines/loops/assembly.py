@@ -29,6 +29,7 @@ from headwater.pipelines.journal.generations import NONE, Generations
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
 from headwater.pipelines.loops.deliver.deliver import Delivery, RebuildsNeeded, deliver
+from headwater.pipelines.loops.deliver.quarantine import Quarantine
 from headwater.pipelines.loops.deliver.slice_reader import Skipped, SliceReader
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
@@ -49,12 +50,13 @@ async def run_task(
     *,
     has_topics: bool = False,
     rebuilds: RebuildsNeeded | None = None,
+    quarantine: Quarantine | None = None,
     beginnings: Mapping[TopicPartition, int] | None = None,
 ) -> None:
     """Runs one task, the source or the named sink, until it ends or fails.
 
-    `has_topics`: the log's own topics are known to exist. `beginnings`: where a new table begins,
-    if not at offset 0.
+    `has_topics`: the log's own topics are known to exist. `quarantine`: of the sink's last life.
+    `beginnings`: where a new table begins, if not at offset 0.
     """
     loaded = task.loaded
     if task.name == SOURCE:
@@ -75,7 +77,9 @@ async def run_task(
         if isinstance(sink, Preloading):
             sink.prepare()
         await ensure_topics(loaded, task.log)
-        delivery = delivery_of(task, part, sink, beginnings=beginnings, rebuilds=rebuilds)
+        delivery = delivery_of(
+            task, part, sink, beginnings=beginnings, rebuilds=rebuilds, quarantine=quarantine
+        )
         await deliver(delivery, until_end=task.until_end)
     finally:
         await sink.close()
@@ -273,6 +277,7 @@ def delivery_of(
     topics: Collection[str] | None = None,
     beginnings: Mapping[TopicPartition, int] | None = None,
     rebuilds: RebuildsNeeded | None = None,
+    quarantine: Quarantine | None = None,
     before_dead_letters: Callable[[], Awaitable[None]] | None = None,
 ) -> Delivery:
     """Returns a sink's delivery of all topics, or of some.
@@ -330,6 +335,7 @@ def delivery_of(
         is_traced=topics is None and bool(loaded.spec.otel.endpoint),
         keeps_rows=lambda schema: keeps_rows(part, after_log.schema(schema)),
         rebuilds=rebuilds or RebuildsNeeded(),
+        quarantine=quarantine or Quarantine(),
     )
 
 

@@ -1,17 +1,14 @@
 """What is looked at once before a source runs: whether its topics can take what the file asks."""
 
-import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock, SystemClock
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.process_switches import Preloading
-from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression
 from headwater.pipelines.journal.generations import NONE, Generations, load_generations
@@ -23,7 +20,6 @@ from headwater.pipelines.loops.assembly import (
     topic_rules,
     wire_of,
 )
-from headwater.pipelines.loops.deliver.deliver import RebuildsNeeded
 from headwater.pipelines.loops.ingest.ingest import writer_name
 from headwater.pipelines.preview.plan import (
     KEY,
@@ -33,8 +29,9 @@ from headwater.pipelines.preview.plan import (
     check_needs_no_migration,
     differences,
 )
-from headwater.pipelines.reports import VERIFY, Reporter, StateChanged, TaskRun, TaskState
+from headwater.pipelines.reports import VERIFY, Reporter, TaskRun
 from headwater.pipelines.running.migration_approval import is_approved
+from headwater.pipelines.running.sink_task import run_sink
 from headwater.pipelines.running.tasks import SOURCE, RunTask
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
@@ -170,52 +167,3 @@ async def _check_source_tells_key(loaded: "LoadedPipeline", *, clock: Clock) -> 
                 f"the source cannot continue with another key: {scrub(each.problem)}",
                 hint=scrub(each.hint),
             )
-
-
-logger = logging.getLogger(__name__)
-
-
-async def run_sink(task: TaskRun) -> None:
-    """The other tables go on while one is made anew. Then the sink begins again, since it remembers
-    where the old table stood."""
-    beginnings = dict[TopicPartition, int]()
-    while True:
-        rebuilds = RebuildsNeeded()
-        delivering = asyncio.ensure_future(run_task(task, rebuilds=rebuilds, beginnings=beginnings))
-        changing = asyncio.ensure_future(_make_anew(task, rebuilds, beginnings))
-        given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            await asyncio.wait([delivering, changing], return_when=asyncio.FIRST_COMPLETED)
-            if not changing.done():
-                delivering.result()
-                given_up = asyncio.ensure_future(rebuilds.wait_all_given_up())
-                await asyncio.wait([given_up, changing], return_when=asyncio.FIRST_COMPLETED)
-            if not changing.done():
-                return
-            changing.result()
-        finally:
-            for each in (delivering, changing, given_up):
-                await let_go(each)
-
-
-async def _make_anew(
-    task: TaskRun, rebuilds: RebuildsNeeded, beginnings: dict[TopicPartition, int]
-) -> None:
-    """Ends with the first table that has changed places."""
-    loaded, name, report = task.loaded, task.name, task.report
-    part = next(part for part in loaded.sinks if part.name == name)
-    while True:
-        table, refusal = await rebuilds.next()
-        # Late, since most sinks never need it.
-        from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
-
-        failure = await cross_over(
-            loaded, part, table, task.log, clock=task.clock, report=report, beginnings=beginnings
-        )
-        if not failure:
-            report(StateChanged(loaded.name, name, table, TaskState.RUNNING))
-            return
-        logger.error("%s: %s is quarantined: %s\n  %s", name, table, failure, refusal)
-        reason = f"{failure}\n{refusal}"
-        report(StateChanged(loaded.name, name, table, TaskState.QUARANTINED, reason))
-        rebuilds.give_up(table)

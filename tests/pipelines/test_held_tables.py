@@ -15,6 +15,7 @@ from headwater.pipelines.loops.ingest.signals import free_space
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
+from headwater.pipelines.time_travel.rebuild.rebuild import nothing
 from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
 from tests.databases import Guest
 from tests.pipelines.task_runs import task_run
@@ -55,6 +56,7 @@ async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_pat
             clock=SystemClock(),
             report=said.append,
             beginnings={},
+            stop=nothing,
         )
     finally:
         await log.close()

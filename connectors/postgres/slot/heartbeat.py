@@ -117,7 +117,8 @@ class Heartbeat:
                 await self.beat(emits=emits)
                 seconds = (self._settings.heartbeat_ms or WATCH_MS) / 1_000
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._soon.wait(), seconds)
+                    async with asyncio.timeout(seconds):
+                        await self._soon.wait()
         finally:
             await self.close()
 

@@ -60,8 +60,7 @@ class RebuildsNeeded:
         self._known: set[str] = set()
 
     def put(self, table: str, refusal: str) -> None:
-        """Adds a table once, until it is given up: a quarantined table is retried and refused
-        again."""
+        """Adds a table once until its rebuild ends: several of its topics may be refused."""
         if table not in self._known:
             self._known.add(table)
             self._tables.put_nowait(RebuildWanted(table, refusal))
@@ -69,13 +68,13 @@ class RebuildsNeeded:
     async def next(self) -> RebuildWanted:
         return await self._tables.get()
 
-    def give_up(self, table: str) -> None:
-        """Gives up the table that was taken last; it stays quarantined."""
+    def end(self, table: str) -> None:
+        """Ends the rebuild of the table that was taken last."""
         self._known.remove(table)
         self._tables.task_done()
 
-    async def wait_all_given_up(self) -> None:
-        """Waits until no rebuild of any of them is tried."""
+    async def wait_all_ended(self) -> None:
+        """Waits until no table is being rebuilt or waits for that."""
         await self._tables.join()
 
 
@@ -335,6 +334,7 @@ def _hold(
         desired=delivery.desired(),
         now_ms=delivery.clock.now_ms(),
         needs_reopening=is_unopened,
+        is_rebuilt=isinstance(error, RebuildNeeded),
     )
     if isinstance(error, RebuildNeeded):
         delivery.rebuilds.put(table, reason)

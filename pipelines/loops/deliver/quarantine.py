@@ -1,7 +1,7 @@
 """Topics that a sink skips because their table is quarantined or paused."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from headwater.core_log.foundation.errors import (
@@ -42,6 +42,8 @@ class QuarantinedTopic:
     """Time of the next automatic try; None if only a person can help."""
     needs_reopening: bool = False
     """Whether the target table's offsets are unknown."""
+    is_rebuilt: bool = False
+    """Whether its table is being rebuilt: nothing else may write to the table until that ends."""
 
 
 class Quarantine:
@@ -64,24 +66,44 @@ class Quarantine:
         desired: DesiredTaskState,
         now_ms: int,
         needs_reopening: bool = False,
+        is_rebuilt: bool = False,
     ) -> str:
         """Quarantines a topic; returns the message."""
         due_ms = None
-        if is_cured_outside(error):
-            due_ms = now_ms + pause_ms(self._tries.get(topic, 0))
-            self._tries[topic] = self._tries.get(topic, 0) + 1
+        if is_cured_outside(error) and not is_rebuilt:
+            due_ms = self._next_try_ms(topic, now_ms)
         reason = reason_of(error_text(error, desired.pipeline, table), due_ms)
         fresh_start = desired.fresh_start(table)
-        self._topics[topic] = QuarantinedTopic(table, reason, fresh_start, due_ms, needs_reopening)
+        self._topics[topic] = QuarantinedTopic(
+            table, reason, fresh_start, due_ms, needs_reopening, is_rebuilt
+        )
         return reason
+
+    def give_up_rebuild(self, table: str, *, now_ms: int) -> int | None:
+        """Keeps the topics of a table that could not be rebuilt; returns the time of the next
+        automatic try."""
+        due_ms = None
+        for topic, each in self._topics.items():
+            if each.table == table and each.is_rebuilt:
+                due_ms = self._next_try_ms(topic, now_ms)
+                self._topics[topic] = replace(each, due_ms=due_ms, is_rebuilt=False)
+        return due_ms
+
+    def end_rebuild(self, table: str) -> None:
+        """Lets the topics of a rebuilt table continue."""
+        for topic in [topic for topic, each in self._topics.items() if each.table == table]:
+            del self._topics[topic]
 
     def lift(self, desired: DesiredTaskState, *, now_ms: int) -> Mapping[str, QuarantinedTopic]:
         """Returns topics that may continue."""
         lifted = {
             topic: each
             for topic, each in self._topics.items()
-            if desired.fresh_start(each.table) != each.fresh_start
-            or (each.due_ms is not None and each.due_ms <= now_ms)
+            if not each.is_rebuilt
+            and (
+                desired.fresh_start(each.table) != each.fresh_start
+                or (each.due_ms is not None and each.due_ms <= now_ms)
+            )
         }
         for topic in lifted:
             del self._topics[topic]
@@ -94,6 +116,11 @@ class Quarantine:
     @property
     def topics(self) -> frozenset[str]:
         return frozenset(self._topics)
+
+    def _next_try_ms(self, topic: str, now_ms: int) -> int:
+        tries = self._tries.get(topic, 0)
+        self._tries[topic] = tries + 1
+        return now_ms + pause_ms(tries)
 
 
 def is_cured_outside(error: HeadwaterError) -> bool:

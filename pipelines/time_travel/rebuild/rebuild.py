@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -60,6 +60,10 @@ from headwater.sinks.sink import AppliedOffsets, CarryOver, Rebuildable, Rebuild
 
 POLL_S, QUIET_POLLS = 0.5, 4
 """A paused table finishes its slice in flight; its offsets must be unchanged in this many polls."""
+
+
+async def nothing() -> None:
+    """Nobody else writes to the table."""
 
 
 @runtime_checkable
@@ -127,18 +131,20 @@ async def rebuild(
     clock: Clock,
     reporter: Callable[[Report], None],
     replay_reporter: ReplayReporter = lambda _: None,
+    before_swap: Callable[[], Awaitable[None]] = nothing,
 ) -> RebuildResult:
     """Rebuilds a table while the live one continues.
 
     For the swap the live table is paused at its offsets, the copy catches up, and the running
-    process reads its tables' offsets again.
+    process reads its tables' offsets again. A sink that rebuilds its own table is stopped by
+    `before_swap` instead.
     """
     loaded, part = rebuilding.loaded, rebuilding.part
     async with AsyncExitStack() as stack:
         stack.enter_context(alone_with(loaded, part, rebuilding.target))
         live = rebuildable(rebuilding, clock=clock)
         stack.push_async_callback(live.close)
-        shadow = await live.shadow(_recipe(rebuilding, wanted))
+        shadow = await live.shadow(await _recipe(rebuilding, wanted, log))
         stack.push_async_callback(shadow.close)
         rebuilt = RebuildResult()
         if wanted.as_of is None:
@@ -153,6 +159,8 @@ async def rebuild(
             if not rebuilt.verdict.is_as_told:
                 return rebuilt
         if wanted.swaps and wanted.as_of is None:
+            await _fill(rebuilding, shadow, log, rebuilt, clock=clock, reporter=reporter)
+            await before_swap()
             await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, reporter)
         elif wanted.swaps and wanted.as_of is not None:
             await _swap_in_past(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
@@ -405,8 +413,12 @@ async def _wait_settled(
     return offsets
 
 
-def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
-    """Returns the copy's recipe. A past table's schema is unknown before it is read."""
+async def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions, log: Log) -> RebuildRecipe:
+    """Returns the copy's recipe. A past table's schema is unknown before it is read.
+
+    A table can have the same schema again in another topic, whose rows are not those of a copy
+    that was begun.
+    """
     newest = None if wanted.as_of is not None else rebuilding.subject.schema
     loaded = rebuilding.loaded
     tables = [stored.schema.table for stored in rebuilding.sources]
@@ -424,6 +436,7 @@ def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
         sorted(ship_modules(tuple(functions), loaded.directory).files.items()),
         sorted(loaded.spec.schema_changes.policies.items()),
         kept.model_dump_json(),
+        [(topic, await log.topic_id(topic)) for topic in sorted(rebuilding.topics)],
         [] if wanted.as_of is None else sorted(wanted.as_of.ends.items()),
     ]
     return RebuildRecipe(rebuilding.target, newest, repr(decides))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from headwater.core_log.foundation.clock import Clock
@@ -39,12 +39,13 @@ async def cross_over(
     clock: Clock,
     report: Reporter,
     beginnings: dict[TopicPartition, int],
+    stop: Callable[[], Awaitable[None]],
 ) -> str:
     """Rebuilds the table; returns why it does not have the new schema, or an empty text.
 
     The copy is filled from the log after the source's re-read, if there is one, and swapped in only
-    if it equals the log. A table that does not exist yet is put into `beginnings`: it can begin at
-    the re-read.
+    if it equals the log; `stop` ends the sink's delivery before that. A table that does not exist
+    yet is put into `beginnings`: it can begin at the re-read.
     """
     progress = _Progress(loaded.name, part.name, table, report)
     try:
@@ -59,7 +60,7 @@ async def cross_over(
                 beginnings |= begun
                 return ""
             try:
-                failure = await _rebuild_table(rebuilding, log, progress, clock=clock)
+                failure = await _rebuild_table(rebuilding, log, progress, stop, clock=clock)
             except HeadwaterError as error:
                 failure = f"the table could not be rebuilt for its new schema: {error}"
             if not failure or not await _has_moved_on(rebuilding, begun, log):
@@ -80,14 +81,25 @@ async def _has_moved_on(
 
 
 async def _rebuild_table(
-    rebuilding: TableRebuild, log: Log, progress: "_Progress", *, clock: Clock
+    rebuilding: TableRebuild,
+    log: Log,
+    progress: "_Progress",
+    stop: Callable[[], Awaitable[None]],
+    *,
+    clock: Clock,
 ) -> str:
     """Returns why the copy is not swapped in; empty if it is."""
     task, table = rebuilding.part.name, progress.table
     logger.info("%s: %s is rebuilt from the log for its new schema", task, table)
     wanted = RebuildOptions(swaps=True, verifies=True)
     rebuilt = await rebuild(
-        rebuilding, log, wanted, is_running=False, clock=clock, reporter=progress.count
+        rebuilding,
+        log,
+        wanted,
+        is_running=False,
+        clock=clock,
+        reporter=progress.count,
+        before_swap=stop,
     )
     if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
         return (

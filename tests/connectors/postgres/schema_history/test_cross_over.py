@@ -398,6 +398,31 @@ async def test_a_copy_that_a_later_form_overtakes_is_made_anew(
     assert await dead_letters(crossing.log) == 0
 
 
+async def test_a_copy_of_rows_of_a_former_topic_is_not_continued(crossing: Crossing) -> None:
+    """The key is the same one again, and so is every column; the topic is not."""
+    other, first = (
+        f"ALTER TABLE items DROP CONSTRAINT items_pkey, ADD PRIMARY KEY ({key})"
+        for key in ("id, a", "id")
+    )
+    await crossing.run()
+    await crossing.run(other, tasks=[SOURCE])
+    for sink in ("sql", "spark"):
+        await rebuild(
+            await find_rebuilding(crossing.loaded, crossing.log, table="public.items", sink=sink),
+            crossing.log,
+            RebuildOptions(),
+            is_running=False,
+            clock=SystemClock(),
+            reporter=lambda _: None,
+        )
+
+    await crossing.run("DELETE FROM items WHERE id < 9", first, tasks=[SOURCE])
+    await crossing.run(other)
+
+    assert not [each for each in crossing.states if each.state is TaskState.QUARANTINED]
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+
+
 async def test_a_dropped_column_of_a_quiet_table_is_no_difference(crossing: Crossing) -> None:
     """The log gets nothing for it until a row changes."""
     await crossing.run()

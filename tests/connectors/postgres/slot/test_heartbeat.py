@@ -181,6 +181,33 @@ async def test_a_heartbeat_beside_a_snapshot_watches_and_writes_nothing(slotted:
     assert beating.messages() == 0
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_heartbeat_that_is_asked_to_look_and_cancelled_at_once_ends(
+    slotted: Guest, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`asyncio.wait_for` of Python 3.11 forgets the cancellation, and the source waits for ever."""
+    beating = Beating(slotted, heartbeat="1h")
+
+    async def beat(*, emits: bool) -> None:
+        assert emits
+
+    monkeypatch.setattr(beating.heartbeat, "beat", beat)
+    running = asyncio.create_task(beating.heartbeat.run())
+    await turn(10)
+
+    beating.heartbeat.look_soon()
+    await turn(turns)
+    running.cancel()
+    await turn(20)
+
+    assert running.cancelled()
+
+
+async def turn(times: int) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(
     ("action", "error"), [("drop", PositionLost), ("stop", SourceRejected)], ids=["drop", "stop"]
 )

@@ -59,6 +59,19 @@ class EventType(IntEnum):
     MARIADB_DELETE_ROWS_COMPRESSED = 171
 
 
+KIND_AT = 4
+COMPRESSED = {
+    bytes([each])
+    for each in EventType
+    if each is EventType.TRANSACTION_PAYLOAD or each >= EventType.MARIADB_QUERY_COMPRESSED
+}
+
+
+def is_compressed(event: bytes) -> bool:
+    """Whether more comes out of the event than its size says."""
+    return event[KIND_AT : KIND_AT + 1] in COMPRESSED
+
+
 class EventHeader(NamedTuple):
     timestamp: int
     """Seconds since 1970."""

@@ -19,7 +19,7 @@ from headwater.connectors.mysql.binlog.decoder import (
     STANDALONE,
     BinlogDecoder,
 )
-from headwater.connectors.mysql.binlog.event import CRC_BYTES, HEADER_BYTES, EventType
+from headwater.connectors.mysql.binlog.event import CRC_BYTES, HEADER_BYTES, KIND_AT, EventType
 from headwater.connectors.mysql.binlog.rows import RowsLayout
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
@@ -27,7 +27,7 @@ GROUPS_MIN = 10
 """Fewer are read one after the other in less time."""
 CHECKED = 0x2144DF1C
 """The CRC-32 of anything with its own CRC-32 behind it."""
-KIND_AT, SERVER_AT, SIZE_AT, END_AT = 4, 5, 9, 13
+SERVER_AT, SIZE_AT, END_AT = 5, 9, 13
 LONGEST_READ = 8
 
 _E = EventType

@@ -1,6 +1,8 @@
 """Streams events from a server: the dump commands, packets, and what their errors mean."""
 
+import asyncio
 import select
+import ssl
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
 from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.socket_readiness import until_readable
 from headwater.core_log.foundation.errors import (
     DecodeError,
     HeadwaterError,
@@ -26,6 +29,9 @@ PACKET_BYTES_MAX = 0xFFFFFF
 EVENT_BYTES_MAX = 1 << 30
 RECEIVE_BYTES = 1 << 20
 POSITION_MAX = 2**32 - 1
+SILENT_S_MIN = 10.0
+SILENT = "the server has stopped sending its binary log"
+NOTHING_THERE = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 FATAL_READ, REPLICA_ID_TWICE = 1236, 4052
 PURGED = (
     "could not find first log file",
@@ -51,17 +57,21 @@ class DumpStart:
 
 
 class BinlogTransport:
-    """The stream of one connection. `burst` blocks, and `close` ends it from another thread."""
+    """The stream of one connection, whose socket does not block once it has started."""
 
     def __init__(self, connection: MysqlConnection) -> None:
         self._connection = connection
         self._socket: Any = connection.raw._sock
         self._waiting = select.poll()
         self._waiting.register(self._socket.fileno(), select.POLLIN)
+        self._silent_s = SILENT_S_MIN
+        self._room = memoryview(bytearray(RECEIVE_BYTES))
         self._buffer = bytearray()
         self._partial = bytearray()
         """The begin of an event of several packets."""
         self._waits = True
+        self.is_dry = False
+        """Whether the last `take` has left nothing in the socket."""
         self.has_ended = False
         """The server has sent all of its events, and waits for no others."""
 
@@ -86,7 +96,8 @@ class BinlogTransport:
                 )
             command, data = self._dump(server, start, server_id)
             connection.raw._execute_command(command, data)
-        self._socket.settimeout(max(3 * heartbeat_s, 10))
+        self._socket.setblocking(False)
+        self._silent_s = max(3 * heartbeat_s, SILENT_S_MIN)
 
     def _dump(self, server: MysqlServer, start: DumpStart, server_id: int) -> tuple[int, bytes]:
         if isinstance(start.gtids, GtidSet):
@@ -103,41 +114,60 @@ class BinlogTransport:
         head = struct.pack("<IHI", position, 0 if start.waits else NON_BLOCKING, server_id)
         return COMMAND.COM_BINLOG_DUMP, head + file.encode()
 
-    def burst(self, bytes_max: int) -> list[bytes]:
-        """Waits for events, and returns all that are there, up to about `bytes_max`; none once the
-        stream has ended."""
-        events: list[bytes] = []
-        size = 0
-        while not self.has_ended:
+    def take(self, bytes_max: int) -> list[bytes]:
+        """Returns events that are there, at most about so many bytes; possibly none. A failure is
+        raised behind the last event before it."""
+        events = list[bytes]()
+        size = received = 0
+        self.is_dry = False
+        while True:
             for event in self._events():
                 events.append(event)
                 size += len(event)
                 if size >= bytes_max:
                     return events
-            if events and not self._waiting.poll(0):
+            if self.has_ended or received >= bytes_max:
                 return events
-            if self.has_ended:
-                break
             try:
-                self._receive()
+                count = self._receive(min(bytes_max, RECEIVE_BYTES))
             except SourceUnavailable:
-                if not events:
-                    raise
-                break  # the next call fails in the same way
+                if events:
+                    return events  # the next call fails in the same way
+                raise
+            if not count:
+                self.is_dry = True
+                return events
+            received += count
+
+    async def until_readable(self) -> None:
+        """Waits until there is something to take, after a `take` that has left nothing."""
+        try:
+            async with asyncio.timeout(self._silent_s):
+                await until_readable(self._socket.fileno())
+        except TimeoutError:
+            raise SourceUnavailable(SILENT) from None
+
+    def burst(self, bytes_max: int) -> list[bytes]:
+        """Blocks until there are events, and takes them; none once the stream has ended."""
+        while not (events := self.take(bytes_max)) and not self.has_ended:
+            if self.is_dry and not self._waiting.poll(self._silent_s * 1_000):
+                raise SourceUnavailable(SILENT)
         return events
 
-    def _receive(self) -> None:
+    def _receive(self, bytes_max: int) -> int:
+        """Returns how many bytes came; 0 if there are none."""
         try:
-            data = self._socket.recv(RECEIVE_BYTES)
-        except TimeoutError:
-            raise SourceUnavailable("the server has stopped sending its binary log") from None
+            count: int = self._socket.recv_into(self._room[:bytes_max])
+        except NOTHING_THERE:
+            return 0
         except (OSError, ValueError) as error:
             raise SourceUnavailable(
                 "the connection to the binary log broke", why=f"{type(error).__name__}: {error}"
             ) from None
-        if not data:
+        if not count:
             raise SourceUnavailable("the server has closed the connection to the binary log")
-        self._buffer += data
+        self._buffer += self._room[:count]
+        return count
 
     def _events(self) -> Iterator[bytes]:
         buffer, pos = self._buffer, 0
@@ -178,13 +208,6 @@ class BinlogTransport:
 
     def close(self) -> None:
         self._connection.close()
-
-    def interrupt(self) -> None:
-        """Ends a `burst` that waits in another thread."""
-        try:
-            self._socket.shutdown(2)
-        except OSError:
-            return
 
 
 def stream_error(code: int, said: str) -> HeadwaterError:

@@ -121,6 +121,11 @@ class BinlogGroupReader:
         return bool(self._buffer.byte_count or self._done)
 
     @property
+    def holds_rows(self) -> bool:
+        """Whether rows of earlier events wait for the end of their transaction."""
+        return self.has_rows or bool(self.prepared)
+
+    @property
     def is_full(self) -> bool:
         """Whether the rows so far are enough for a batch."""
         return self._buffer.byte_count >= BATCH_BYTES

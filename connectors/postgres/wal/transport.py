@@ -1,6 +1,5 @@
 """The bytes of a replication connection: from its socket, or through libpq with TLS."""
 
-import asyncio
 import os
 import socket
 from collections import deque
@@ -15,6 +14,7 @@ from headwater.connectors.postgres.server.connection import (
     in_our_words,
     to_headwater_error,
 )
+from headwater.connectors.socket_readiness import until_readable
 from headwater.core_log.foundation.errors import SourceUnavailable
 
 FIRST_FRAMES = b"WENS"
@@ -53,7 +53,6 @@ class SocketTransport:
     name = "socket"
 
     def __init__(self, connection: PgConnection) -> None:
-        self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
         self._socket.setblocking(False)
         is_local = self._socket.family == socket.AF_UNIX
@@ -69,7 +68,7 @@ class SocketTransport:
         while True:
             if (count := self.take(space)) or not len(space):
                 return count
-            await _until_readable(self._loop, self._socket.fileno())
+            await until_readable(self._socket.fileno())
 
     def take(self, space: memoryview) -> int:
         if not len(space):
@@ -103,7 +102,6 @@ class LibpqTransport:
     name = "libpq"
 
     def __init__(self, connection: PgConnection) -> None:
-        self._loop = asyncio.get_running_loop()
         self._connection = connection.pgconn
         self.pause_seconds = PAUSE_SECONDS
         self._pieces: deque[memoryview] = deque()
@@ -112,7 +110,7 @@ class LibpqTransport:
         while True:
             if (count := self.take(space)) or not len(space):
                 return count
-            await _until_readable(self._loop, self._connection.socket)
+            await until_readable(self._connection.socket)
 
     def take(self, space: memoryview) -> int:
         with in_our_words(LOST):
@@ -151,46 +149,31 @@ class LibpqTransport:
 async def open_line(connection: PgConnection, command: bytes) -> Transport:
     """Sends the command that starts the stream, and chooses by the first bytes of the answer:
     without encryption they are a frame's, which those of TLS and GSSAPI never are."""
-    loop, pgconn = asyncio.get_running_loop(), connection.pgconn
+    pgconn = connection.pgconn
     with in_our_words("the server does not start the stream"):
         pgconn.send_query(command)
         pgconn.flush()
-    await _until_readable(loop, pgconn.socket)
+    await until_readable(pgconn.socket)
     with socket.socket(fileno=os.dup(pgconn.socket)) as peer:
         first = peer.recv(1, socket.MSG_PEEK)
     if first in [bytes([letter]) for letter in FIRST_FRAMES]:
         return SocketTransport(connection)
-    await _start(loop, pgconn)
+    await _start(pgconn)
     return LibpqTransport(connection)
 
 
-async def _start(loop: asyncio.AbstractEventLoop, pgconn: Any) -> None:
+async def _start(pgconn: Any) -> None:
     doing = "the server does not start the stream"
     with in_our_words(doing):
         pgconn.consume_input()
         while pgconn.is_busy():
-            await _until_readable(loop, pgconn.socket)
+            await until_readable(pgconn.socket)
             pgconn.consume_input()
         result = pgconn.get_result()
     if result is None or result.status != pq.ExecStatus.COPY_BOTH:
         if result is None:
             raise SourceUnavailable(doing)
         raise to_headwater_error(psycopg.errors.error_from_result(result), doing)
-
-
-async def _until_readable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
-    waiting: asyncio.Future[None] = loop.create_future()
-
-    def is_readable() -> None:
-        loop.remove_reader(descriptor)
-        if not waiting.done():
-            waiting.set_result(None)
-
-    loop.add_reader(descriptor, is_readable)
-    try:
-        await waiting
-    finally:
-        loop.remove_reader(descriptor)
 
 
 def _is_nearby(peer: socket.socket) -> bool:

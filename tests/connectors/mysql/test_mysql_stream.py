@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headwater.connectors.mysql import session
+from headwater.connectors.mysql import follower
 from headwater.connectors.mysql.events import held_rows
 from headwater.connectors.mysql.source import MysqlSource
 from headwater.connectors.source import FreeSpace, Remark, SourceReport
@@ -231,7 +231,7 @@ async def test_a_large_xa_transaction_waits_in_a_file_and_is_emitted_in_parts(
     mysql_guest: MysqlGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_rows, "MEMORY_BYTES_MAX", 10_000)
-    monkeypatch.setattr(session, "ROWS_MAX", 500)
+    monkeypatch.setattr(follower, "ROWS_MAX", 500)
     name = mysql_guest.database
     mysql_guest.execute(T)
     told = await run_once(mysql_guest)

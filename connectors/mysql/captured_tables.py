@@ -1,0 +1,176 @@
+"""Which tables are captured, and in which form: at the start, and after changes of them."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headwater.connectors.mysql.events.group_reader import OTHER_FORM
+from headwater.connectors.mysql.schema_history.form_change import kinds_of_change
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, restored_table
+from headwater.connectors.mysql.server.connection import MysqlConnection
+from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
+from headwater.connectors.mysql.snapshot.table_progress import (
+    FORM,
+    PROGRESS,
+    MysqlTableProgress,
+    form_part,
+    parse_form,
+    progress_part,
+)
+from headwater.connectors.source import Remark, SourceContext
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableId
+
+LEFT_OUT = "tables that cannot be captured"
+
+
+class CapturedTables:
+    """The tables of one run. The reader of groups and the rows beside the stream share them."""
+
+    def __init__(
+        self,
+        context: SourceContext,
+        questions: MysqlConnection,
+        server: MysqlServer,
+        catalog: MysqlCatalog,
+    ) -> None:
+        self._context, self._questions = context, questions
+        self._server, self._catalog = server, catalog
+        self.by_name: dict[TableId, MysqlTable] = {}
+        self._known_at: dict[TableId, FilePosition] = {}
+        """Where the log ended after a table was looked up."""
+
+    async def find(self, rows: RowsBesideStream, resume_from: Positions, lost: str) -> None:
+        """Tables have the form that the stream has at its position, if it was stored."""
+        catalog, questions = self._catalog, self._questions
+        found = {each.table: each for each in await asyncio.to_thread(catalog.tables, questions)}
+        end = await asyncio.to_thread(self._server.log_end, questions)
+        stored = {
+            _table_of(part.removeprefix(FORM)): parse_form(text)
+            for part, text in resume_from.items()
+            if part.startswith(FORM) and text
+        }
+        for part, text in resume_from.items():
+            if part.startswith(PROGRESS):
+                rows.remember(_table_of(part.removeprefix(PROGRESS)), text)
+        for name in sorted({*found, *stored}):
+            if not catalog.captures(name):
+                rows.notes[form_part(name)] = ""  # its changes are missed from here on
+                continue
+            table = found.get(name)
+            said = resume_from.get(progress_part(name))
+            progress = None if said is None else MysqlTableProgress.parse(said)
+            if name in stored and progress is not None:
+                form = restored_table(name, stored[name], is_mariadb=self._server.is_mariadb)
+                table = form if table is None else form.with_size_of(table)
+            assert table is not None, "a name comes from the catalogue or has a form"
+            table = self.by_name[name] = self._with_key(await self._by_rules(table), rows)
+            self._known_at[name] = end
+            if table.problem:
+                if name in stored:
+                    rows.leave(name)
+                    rows.notes[form_part(name)] = ""
+            elif lost or (progress is not None and name not in stored):
+                why = lost or "the table was created again"
+                rows.read_again(table, why, (), has_other_key=True)
+            else:
+                rows.restore(table, progress)
+        self._report_left_out()
+
+    async def _by_rules(self, table: MysqlTable) -> MysqlTable:
+        """Returns the table with a problem if the rules that hide columns do not let its rows into
+        the log."""
+        if table.problem:
+            return table
+        if (error := await self._context.refusal(table.schema, is_next=True)) is None:
+            return table
+        return replace(table, problem=error.statement, hint=error.hint)
+
+    def _with_key(self, table: MysqlTable, rows: RowsBesideStream) -> MysqlTable:
+        """Returns the table with a problem if it has lost the key that its topic has."""
+        if not rows.has_lost_key(table):
+            return table
+        hint = f"add a primary key, or name unique columns: keys: {{{table.table}: [...]}}"
+        return replace(table, problem="it has no key any more", hint=hint)
+
+    def _report_left_out(self) -> None:
+        refused = [each for each in self.by_name.values() if each.problem]
+        finding = None
+        if refused:
+            said = "; ".join(f"{each.table}: {each.problem}" for each in refused)
+            finding = Diagnostic(
+                f"tables match `tables` and are left out, as they cannot be captured: {said}",
+                "; ".join(dict.fromkeys(each.hint for each in refused if each.hint)),
+                is_fatal=False,
+                left_out=tuple(sorted(str(each.table) for each in refused)),
+            )
+        self._context.report(Remark(LEFT_OUT, finding))
+
+    async def look_again(
+        self, suspects: Mapping[TableId, str], rows: RowsBesideStream, place: FilePosition
+    ) -> None:
+        """Looks tables up whose form or rows may have changed before that place of the stream, and
+        has them read again."""
+        for name, why in suspects.items():
+            rows.suspect(name)
+            now = await asyncio.to_thread(self._catalog.table, self._questions, name)
+            if now is not None:
+                now = self._with_key(await self._by_rules(now), rows)
+            end = await asyncio.to_thread(self._server.log_end, self._questions)
+            before = self.by_name.get(name)
+            if now is not None:
+                self._check_declared(name, now, why, end, place)
+                self._known_at[name] = end
+            self._take_on(name, before, now, why, rows)
+        self._report_left_out()
+
+    def _check_declared(
+        self, name: TableId, now: MysqlTable, why: str, end: FilePosition, place: FilePosition
+    ) -> None:
+        """Raises if rows have a form that the table had neither before nor now."""
+        before = self.by_name.get(name)
+        is_same = before is not None and now.has_form_of(before)
+        is_later = place.order > self._known_at.get(name, end).order
+        if why == OTHER_FORM and is_same and is_later:
+            raise SourceRejected(
+                "rows of a table are logged in a form that the catalogue does not declare",
+                table=str(name),
+                hint="ALTER TABLE ... FORCE makes the table anew with the server's own types",
+            )
+
+    def _take_on(
+        self,
+        name: TableId,
+        before: MysqlTable | None,
+        now: MysqlTable | None,
+        why: str,
+        rows: RowsBesideStream,
+    ) -> None:
+        if now is None:
+            if before is not None:
+                del self.by_name[name]
+                rows.leave(name)
+                rows.notes[form_part(name)] = ""
+            return
+        self.by_name[name] = now
+        if now.problem:
+            rows.leave(name)
+            rows.notes[form_part(name)] = ""
+        elif before is None and not rows.knows(name):
+            rows.restore(now, None)
+        else:
+            kinds = () if before is None else kinds_of_change(before, now)
+            rows.read_again(
+                now,
+                why or "the table was created again",
+                kinds,
+                has_other_key=before is None or not now.has_key_of(before),
+            )
+
+
+def _table_of(name: str) -> TableId:
+    namespace, _, table = name.partition(".")
+    return TableId(namespace, table)

@@ -129,7 +129,7 @@ class BinlogTransport:
             if self.has_ended or received >= bytes_max:
                 return events
             try:
-                count = self._receive(min(bytes_max, RECEIVE_BYTES))
+                count = self._receive()
             except SourceUnavailable:
                 if events:
                     return events  # the next call fails in the same way
@@ -154,10 +154,10 @@ class BinlogTransport:
                 raise SourceUnavailable(SILENT)
         return events
 
-    def _receive(self, bytes_max: int) -> int:
+    def _receive(self) -> int:
         """Returns how many bytes came; 0 if there are none."""
         try:
-            count: int = self._socket.recv_into(self._room[:bytes_max])
+            count: int = self._socket.recv_into(self._room)
         except NOTHING_THERE:
             return 0
         except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from headwater.connectors.mysql.binlog.simple_groups import SimpleGroups, find_s
 from headwater.connectors.mysql.binlog.transport import BinlogTransport
 from headwater.connectors.mysql.captured_tables import CapturedTables
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
-from headwater.connectors.mysql.heartbeat import Heartbeat
+from headwater.connectors.mysql.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
 from headwater.core_log.client.gather import in_thread, let_go
@@ -38,7 +38,7 @@ class BinlogFollower:
         reader: BinlogGroupReader,
         tables: CapturedTables,
         rows: RowsBesideStream,
-        heart: Heartbeat,
+        heart: SourceHeartbeat,
         *,
         reading: asyncio.Lock,
         end: FilePosition | None,

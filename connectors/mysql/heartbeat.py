@@ -7,7 +7,7 @@ from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.changes import EventMessages
 
 
-class Heartbeat:
+class SourceHeartbeat:
     """Says when the next one is due."""
 
     def __init__(self, pipeline: str, clock: Clock, *, every_ms: int) -> None:

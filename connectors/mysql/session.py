@@ -12,7 +12,7 @@ from headwater.connectors.mysql.captured_tables import CapturedTables
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.follower import BinlogFollower
-from headwater.connectors.mysql.heartbeat import Heartbeat
+from headwater.connectors.mysql.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.position import (
     CREATED,
     SERVER,
@@ -89,7 +89,7 @@ class MysqlSession:
                 has_checksum=server.checksum.upper() == "CRC32",
                 wants=reader.wants,
             )
-            heart = Heartbeat(
+            heart = SourceHeartbeat(
                 self._context.pipeline, self._context.clock, every_ms=self._settings.heartbeat_ms
             )
             yield await self._first(server, reader, rows)

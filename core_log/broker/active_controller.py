@@ -70,7 +70,7 @@ class ActiveController:
         broker = self._broker
         try:
             await broker.metadata.settle()
-            await broker.metadata.change(broker.controller.finalize_features)
+            await broker.metadata.change(broker.controller.features.finalize)
         except HeadwaterError as error:
             logger.debug("the controller's duties do not begin: %s", error)
             return

@@ -42,6 +42,8 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -83,6 +85,13 @@ def broker_name_refused(broker: "Broker", name: str) -> RequestRefusal | None:
     if not name.isascii() or not name.isdigit():
         return RequestRefusal(ErrorCode.INVALID_REQUEST, "The name of a broker is its id, a number")
     return RequestRefusal(ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}, not {name}")
+
+
+def unknown_broker(broker: "Broker", name: str) -> RequestRefusal | None:
+    """Returns the error unless a broker of the cluster, or all of them, are named so."""
+    if name == "" or name in map(str, broker.image.brokers):
+        return None
+    return RequestRefusal(ErrorCode.INVALID_REQUEST, f"No broker of this cluster is named {name!r}")
 
 
 def config_denied(

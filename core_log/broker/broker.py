@@ -34,7 +34,8 @@ from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from headwater.core_log.replication.controller import FEATURES, Controller
+from headwater.core_log.replication.controller import Controller
+from headwater.core_log.replication.features import FEATURES
 from headwater.core_log.replication.decisions import NO_ID, Decision
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
@@ -225,7 +226,7 @@ class Broker:
         self.metadata.load_snapshot()
         self._take_part()
         if self.quorum.is_alone:
-            await self.metadata.change(self.controller.finalize_features)
+            await self.metadata.change(self.controller.features.finalize)
             self.broker_epoch = await self.metadata.change(self._register_alone)
         else:
             self.broker_epoch = await self.member.register()

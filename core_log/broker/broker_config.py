@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headwater.core_log.broker.administration import (
     ConfigResourceType,
-    broker_name_refused,
     config_denied,
+    unknown_broker,
     unknown_resource,
 )
 from headwater.core_log.broker.dispatch import RequestContext
@@ -122,6 +122,9 @@ def _own(settings: BrokerSettings, name: str, kind: ConfigType, field: str) -> B
     return BrokerConfigEntry(name, kind, text, source, explanations_of(BrokerSettings)[field])
 
 
+READ_AT_START = RequestRefusal(
+    ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
+)
 DONE = RequestRefusal(ErrorCode.NONE)
 
 
@@ -190,11 +193,7 @@ def refuse_change(
             ErrorCode.INVALID_REQUEST, "Each configuration key may be named once only"
         )
     if resource.resource_type == ConfigResourceType.BROKER:
-        if not resource.resource_name:
-            return None
-        return broker_name_refused(broker, resource.resource_name) or RequestRefusal(
-            ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
-        )
+        return unknown_broker(broker, resource.resource_name)
     if resource.resource_type != ConfigResourceType.TOPIC:
         return unknown_resource(resource.resource_type)
     if not resource.resource_name:

@@ -39,6 +39,7 @@ from headwater.core_log.replication.elections import (
     after_unfencing,
     change_in_sync,
 )
+from headwater.core_log.replication.features import Features
 from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal
 from headwater.core_log.replication.leader_elections import LeaderElections
 from headwater.core_log.replication.metadata import (
@@ -51,7 +52,6 @@ from headwater.core_log.replication.metadata_records import (
     BrokerFenceRecord,
     BrokerRecord,
     BrokerRemovalRecord,
-    FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -68,8 +68,6 @@ PRODUCER_IDS_PER_BLOCK = 1000
 FIRST_EPOCH_S = 1_577_836_800
 """The beginning of 2020, from which leader epochs count: seconds since then fit until 2088."""
 INTERNAL_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
-FEATURES = {"transaction.version": 2}
-"""The features that this version of the broker supports, and finalizes in a new cluster."""
 
 
 class Controller:
@@ -93,6 +91,7 @@ class Controller:
         self.elections = LeaderElections(image, self._rules_of)
         self.reassignments = Reassignments(image, self._rules_of)
         self.cluster_config = ClusterConfig(image, configs)
+        self.features = Features(image)
 
     @property
     def default_replication_factor(self) -> int:
@@ -386,18 +385,6 @@ class Controller:
         config = topic.config
         return ElectionRules(
             self._configs.min_in_sync(config), self._configs.allows_unclean(config)
-        )
-
-    def finalize_features(self) -> Decision[None]:
-        """Finalizes this version's features; a finalized level is never lowered."""
-        final = self._image.features
-        return Decision(
-            None,
-            [
-                FeatureLevelRecord(name, level)
-                for name, level in FEATURES.items()
-                if final.get(name, -1) < level
-            ],
         )
 
     def allocate_producer_ids(

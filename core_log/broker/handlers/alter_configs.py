@@ -8,7 +8,7 @@ settings, which are read when they start.
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import ConfigResourceType, decide_and_commit
-from headwater.core_log.broker.broker_config import each_altered
+from headwater.core_log.broker.broker_config import READ_AT_START, each_altered
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -27,6 +27,8 @@ async def handle_alter_configs(
     broker: "Broker", request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     async def replace(resource: AlterConfigsResource) -> RequestRefusal | None:
+        if resource.resource_type == ConfigResourceType.BROKER and resource.resource_name:
+            return READ_AT_START
         wanted = {each.name: each.value for each in resource.configs}
         return await decide_and_commit(
             broker,

@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35), versions 1 to 5: the size of each partition on this broker.
 
 There is one directory, with the free bytes of its disk, and KAFKA_STORAGE_ERROR while this refuses
-writes. Deliberately not done: the size of the disk, and moves between directories.
+writes. The lag is the one behind the replica's own high watermark, as in Kafka: always 0 here.
+Deliberately not done: the size of the disk, and moves between directories.
 """
 
 from collections import defaultdict
@@ -31,7 +32,7 @@ async def handle_describe_log_dirs(
     if request.topics is not None:
         wanted = {(each.topic, index) for each in request.topics for index in each.partitions}
     topics = defaultdict(list)
-    for partition in broker.partitions:
+    for partition in broker.replicas.all:
         place = (partition.topic, partition.index)
         if partition.topic != METADATA_TOPIC and (wanted is None or place in wanted):
             topics[partition.topic].append(line(partition))
@@ -48,7 +49,6 @@ async def handle_describe_log_dirs(
 
 
 def line(partition: Partition) -> DescribeLogDirsPartition:
-    """Returns the partition's line; its leader has no lag."""
     return DescribeLogDirsPartition(
         partition_index=partition.index, partition_size=partition.log.size, offset_lag=0
     )

@@ -1,5 +1,8 @@
 """DescribeProducers (key 61), version 0: the producers of a partition, and their open
-transactions."""
+transactions.
+
+Any replica answers, as in Kafka: a follower knows what it has fetched.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -39,8 +42,8 @@ def answer(broker: "Broker", context: RequestContext, topic: str, index: int) ->
     code = denial(broker, context, AclOperation.READ, ResourceType.TOPIC, topic)
     if code is not ErrorCode.NONE:
         return PartitionResponse(partition_index=index, error_code=code, error_message=code.meaning)
-    partition = broker.find_led(topic, index)
-    if partition is None:
+    partition = broker.replicas.replica(topic, index)
+    if partition is None or not partition.is_served:
         code = broker.why_not_led(topic, index)
         return PartitionResponse(partition_index=index, error_code=code)
     states = tuple(

@@ -21,12 +21,14 @@ from headwater.core_log.protocol.messages import (
     heartbeat,
     leave_group,
     list_groups,
+    list_config_resources,
     list_partition_reassignments,
     list_transactions,
     metadata,
     remove_raft_voter,
     sync_group,
     unregister_broker,
+    update_features,
 )
 from headwater.core_log.security.acls import (
     CLUSTER_NAME,
@@ -369,6 +371,20 @@ CASES: Sequence[Case] = (
         "list moves",
         lambda facts: list_partition_reassignments.ListPartitionReassignmentsRequest(),
         cluster(A.DESCRIBE),
+    ),
+    Case(
+        "list what has a configuration",
+        lambda facts: list_config_resources.ListConfigResourcesRequest(resource_types=[9]),
+        cluster(A.DESCRIBE_CONFIGS),
+    ),
+    Case(
+        "update features",
+        lambda facts: update_features.UpdateFeaturesRequest(
+            feature_updates=[
+                update_features.FeatureUpdateKey(feature="no.such", max_version_level=1)
+            ]
+        ),
+        cluster(A.ALTER),
     ),
     Case(
         "unregister a broker",

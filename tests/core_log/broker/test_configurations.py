@@ -8,6 +8,8 @@ from headwater.core_log.broker.broker import Broker
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages import alter_configs as replacing
 from headwater.core_log.protocol.messages import incremental_alter_configs as changing
+from headwater.core_log.protocol.messages import list_config_resources as listing
+from headwater.core_log.protocol.messages import update_features as features
 from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -163,7 +165,8 @@ async def test_configurations_that_cannot_be_set_say_why(broker: Broker) -> None
         (change(TOPIC, "t", ("segment.bytes", 0, "-1")), ErrorCode.INVALID_CONFIG),
         (change(TOPIC, "u", setting, setting), ErrorCode.INVALID_REQUEST),
         (change(BROKER, "1", ("log.retention.ms", 0, "1")), ErrorCode.INVALID_REQUEST),
-        (change(BROKER, "9", ("log.retention.ms", 0, "1")), ErrorCode.INVALID_REQUEST),
+        (change(BROKER, "9", ("log.retention.ms", 1, None)), ErrorCode.INVALID_REQUEST),
+        (change(BROKER, "x", ("log.retention.ms", 1, None)), ErrorCode.INVALID_REQUEST),
         (change(8, "1", ("root", 0, "DEBUG")), ErrorCode.INVALID_REQUEST),
     ]
     request = changing.IncrementalAlterConfigsRequest(resources=[each for each, _ in wanted])
@@ -198,3 +201,58 @@ async def test_a_resource_named_twice_is_left_alone(broker: Broker) -> None:
 
     assert [each.error_code for each in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
     assert broker.image.topics["t"].config == {}
+
+
+async def test_a_deleted_throttle_was_not_there(broker: Broker) -> None:
+    """`kafka-reassign-partitions --verify` deletes those of every broker and topic."""
+    await create(broker, "t")
+    throttle = ("leader.replication.throttled.rate", 1, None)
+    replicas = ("leader.replication.throttled.replicas", 1, None)
+    request = changing.IncrementalAlterConfigsRequest(
+        resources=[change(BROKER, "1", throttle), change(TOPIC, "t", replicas)]
+    )
+
+    response = await ask(broker, request)
+
+    assert [each.error_code for each in response.responses] == [NONE, NONE]
+
+
+@pytest.mark.parametrize("version", versions(listing.ListConfigResourcesRequest))
+async def test_topics_and_brokers_are_listed_with_their_types(broker: Broker, version: int) -> None:
+    await create(broker, "t")
+    every, topics, unknown = (
+        listing.ListConfigResourcesRequest(resource_types=types) for types in ((), (TOPIC,), (9,))
+    )
+
+    everything = await ask(broker, every, version)
+
+    found = [(each.resource_type, each.resource_name) for each in everything.config_resources]
+    if version == 0:
+        assert found == [], "subscriptions to client metrics, of which there are none"
+        return
+    chosen, refused = await ask(broker, topics, version), await ask(broker, unknown, version)
+    assert found == [(TOPIC, "t"), (BROKER, "1"), (8, "1")]
+    assert [each.resource_name for each in chosen.config_resources] == ["t"]
+    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", versions(features.UpdateFeaturesRequest))
+async def test_features_stay_at_their_levels(broker: Broker, version: int) -> None:
+    def update(name: str, level: int, kind: int = 1) -> Any:
+        direction = {"upgrade_type": kind} if version else {"allow_downgrade": kind > 1}
+        wanted = features.FeatureUpdateKey(feature=name, max_version_level=level, **direction)
+        return ask(broker, features.UpdateFeaturesRequest(feature_updates=[wanted]), version)
+
+    same = await update("transaction.version", 2)
+    refused = [
+        await update("transaction.version", 3),
+        await update("transaction.version", 1),
+        await update("transaction.version", 1, 3),
+        await update("transaction.version", -1),
+        await update("no.such", 1),
+    ]
+
+    assert (same.error_code, len(same.results)) == (NONE, 1 if version < 2 else 0)
+    assert {each.error_code for each in refused} == {ErrorCode.INVALID_UPDATE_VERSION}
+    assert all(each.error_message.startswith("Invalid update version") for each in refused)
+    assert broker.image.features == {"transaction.version": 2}

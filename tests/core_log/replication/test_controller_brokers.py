@@ -282,14 +282,14 @@ def test_an_earlier_life_of_a_broker_gets_no_producer_ids() -> None:
 def test_features_are_finalized_once_and_never_lowered() -> None:
     scene = Scene()
 
-    scene.commit(scene.controller.finalize_features())
+    scene.commit(scene.controller.features.finalize())
 
     assert scene.image.features == {"transaction.version": 2}
-    assert not scene.controller.finalize_features().records
+    assert not scene.controller.features.finalize().records
 
     scene.image.apply([FeatureLevelRecord("transaction.version", 3)], 99)
 
-    assert not scene.controller.finalize_features().records
+    assert not scene.controller.features.finalize().records
 
 
 def test_clients_are_sent_to_a_live_broker() -> None:

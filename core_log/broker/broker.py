@@ -35,8 +35,8 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from headwater.core_log.replication.controller import Controller
-from headwater.core_log.replication.features import FEATURES
 from headwater.core_log.replication.decisions import NO_ID, Decision
+from headwater.core_log.replication.features import FEATURES
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_ID,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import Decision, RequestRefusal
 from headwater.core_log.replication.metadata import MetadataImage
-from headwater.core_log.replication.metadata_records import FeatureLevelRecord
+from headwater.core_log.replication.metadata_records import FeatureLevelRecord, MetadataRecord
 
 FEATURES: Mapping[str, int] = {"transaction.version": 2}
 """The features of this version of the broker, with their highest levels."""
@@ -38,7 +38,7 @@ class Features:
     def finalize(self) -> Decision[None]:
         """Finalizes this version's features; a finalized level is never lowered."""
         final = self._image.features
-        records = [
+        records: list[MetadataRecord] = [
             FeatureLevelRecord(name, level)
             for name, level in FEATURES.items()
             if final.get(name, -1) < level
@@ -47,7 +47,7 @@ class Features:
 
     def update(self, wanted: Sequence[FeatureUpdate]) -> Decision[RequestRefusal | None]:
         """Changes all of them or, if one is refused, none."""
-        records = []
+        records: list[MetadataRecord] = []
         for each in wanted:
             problem = self._problem_of(each)
             if problem is not None:

@@ -128,7 +128,7 @@ READ_AT_START = RequestRefusal(
 DONE = RequestRefusal(ErrorCode.NONE)
 
 
-class ConfigResource(Protocol):
+class RequestedConfig(Protocol):
     """One key of a request."""
 
     @property
@@ -143,7 +143,7 @@ class ResourceChanges(Protocol):
     @property
     def resource_name(self) -> str: ...
     @property
-    def configs(self) -> Sequence[ConfigResource]: ...
+    def configs(self) -> Sequence[RequestedConfig]: ...
 
 
 R = TypeVar("R", bound=ResourceChanges)

@@ -26,7 +26,12 @@ from headwater.core_log.foundation.errors import (
     StorageFailed,
 )
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.replication.decisions import Decision, RequestRefusal
+from headwater.core_log.replication.decisions import (
+    Decision,
+    Permit,
+    RequestRefusal,
+    permit_all,
+)
 from headwater.core_log.replication.metadata import Topic
 from headwater.core_log.security.acls import AclOperation, ResourceType
 
@@ -63,6 +68,15 @@ async def decide_and_commit(
         )
     except HeadwaterError as error:
         return RequestRefusal(code_of(error), error.problem)
+
+
+def permit_of(context: RequestContext, *, strict_from: int) -> Permit:
+    """Returns what counts the partitions that a request creates or deletes. From this version on it
+    refuses those that are over the client's quota."""
+    use, is_strict = context.use, context.api_version >= strict_from
+    if use is None:
+        return permit_all
+    return lambda count: use.permit(count, is_strict=is_strict)
 
 
 def offline_refused(broker: "Broker", topic: Topic) -> RequestRefusal | None:

@@ -9,6 +9,10 @@ from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fields import fields_of
 from headwater.core_log.protocol.message import response_type
+from headwater.core_log.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasResponse,
+    QuotaAlterationResult,
+)
 from headwater.core_log.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
@@ -22,6 +26,9 @@ from headwater.core_log.protocol.messages.create_acls import AclCreationResult, 
 from headwater.core_log.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsResponse,
+)
+from headwater.core_log.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasResponse,
 )
 from headwater.core_log.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
@@ -340,12 +347,29 @@ def _refuse_moves(request: Any, code: ErrorCode) -> AlterPartitionReassignmentsR
     )
 
 
+def _refuse_quotas(request: Any, code: ErrorCode) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            QuotaAlterationResult(
+                error_code=code, error_message=code.meaning, entity=list(each.entity)
+            )
+            for each in request.entries
+        ]
+    )
+
+
+def _refuse_description(_: Any, code: ErrorCode) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=code, error_message=code.meaning, entries=None)
+
+
 REFUSALS: Mapping[int, Callable[[Any, ErrorCode], Any]] = {
     27: _refuse_markers,
     30: _refuse_acls,
     31: _refuse_filters,
     43: _refuse_elections,
     45: _refuse_moves,
+    48: _refuse_description,
+    49: _refuse_quotas,
     51: _refuse_users,
 }
 """The refusals of APIs whose response has an error for each part."""

@@ -9,6 +9,7 @@ from uuid import UUID
 from headwater.core_log.broker.active_controller import ActiveController
 from headwater.core_log.broker.audit_log import AuditLog
 from headwater.core_log.broker.batch_contents import Scratch
+from headwater.core_log.broker.client_quotas import ClientQuotas
 from headwater.core_log.broker.cluster_member import ClusterMember
 from headwater.core_log.broker.connection import Peer
 from headwater.core_log.broker.coordination import Coordination
@@ -125,6 +126,7 @@ class Broker:
         """Whether clients are served; other brokers are served before."""
         self.authorizer = authorizer_of(self.security)
         """Decides who may do what; without one everybody may do everything."""
+        self.quotas = ClientQuotas(clock)
         self.audit = AuditLog(store.files, store.log_directory.parent, clock)
         self.active_controller = ActiveController(self)
         metadata_log = store.open_partition(
@@ -234,6 +236,7 @@ class Broker:
         await self.metadata.listen(self.replicas.open)
         if self.authorizer is not None:
             self.authorizer.use(self.image.acls.values())
+        self.quotas.use(self.image.quotas)
         self.proposals.start()
         self.store.report_strays()
         self.coordination = Coordination(self, self._random)
@@ -288,6 +291,8 @@ class Broker:
     def _apply(self, changes: MetadataChanges) -> Coroutine[None, None, None]:
         if changes.has_other_acls and self.authorizer is not None:
             self.authorizer.use(self.image.acls.values())
+        if changes.has_other_quotas:
+            self.quotas.use(self.image.quotas)
         self.member.on_metadata()
         self.active_controller.on_metadata()
         return self.replicas.apply(changes)

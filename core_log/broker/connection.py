@@ -87,6 +87,10 @@ class Peer(Protocol):
         """Ends its authentication."""
         ...
 
+    def mute(self, wait_ms: int) -> None:
+        """Takes no further request for so long."""
+        ...
+
     def close_when_sent(self) -> None: ...
     def close(self) -> None: ...
 
@@ -129,6 +133,7 @@ class ClientConnection:
         self._is_blocked = self._is_full = self._is_parsing = False
         self._is_reading = self._is_writing = False
         self._closes_when_sent = self._is_ended = False
+        self._mute_end: asyncio.TimerHandle | None = None
         self._held: Callable[[], int] | None = getattr(peer, "pending", None)
         """Of TLS: the number of bytes that are received, and that the loop does not see."""
         self._read_on()
@@ -215,7 +220,9 @@ class ClientConnection:
     def _takes_requests(self) -> bool:
         waiting = len(self._answers) + len(self._ready)
         self._is_full = waiting >= ANSWERS_WAITING_MAX
-        return not (self._is_blocked or self._is_full or self.is_closed or self._closes_when_sent)
+        if self._is_blocked or self._mute_end is not None:
+            return False
+        return not (self._is_full or self.is_closed or self._closes_when_sent)
 
     def _next_frame_bytes(self) -> int:
         """Returns the size of the frame at the parse position; 0 if it is incomplete or refused."""
@@ -392,6 +399,19 @@ class ClientConnection:
     def admit(self, principal: Principal) -> None:
         self.principal, self.login = principal, None
 
+    def mute(self, wait_ms: int) -> None:
+        if self.is_closed:
+            return
+        end_s = self._loop.time() + wait_ms / 1_000
+        if self._mute_end is not None:
+            end_s = max(end_s, self._mute_end.when())
+            self._mute_end.cancel()
+        self._mute_end = self._loop.call_at(end_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mute_end = None
+        self._go_on()
+
     def close_when_sent(self) -> None:
         """Accepts no further request, and closes once all requests are answered."""
         self._closes_when_sent = True
@@ -402,6 +422,9 @@ class ClientConnection:
         if self.is_closed:
             return
         self.is_closed = True
+        if self._mute_end is not None:
+            self._mute_end.cancel()
+            self._mute_end = None
         self._read_no_more()
         if self._is_writing:
             self._loop.remove_writer(self.fileno)

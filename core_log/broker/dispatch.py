@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.core_log.broker import handlers
+from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Peer
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 
@@ -27,6 +28,8 @@ class RequestContext(NamedTuple):
     """The client's connection, for who has to tell one from another."""
     principal: Principal = ANONYMOUS
     """Who asks. In a request that another broker has passed on it is that broker's client."""
+    use: RequestUse | None = None
+    """What the request uses, where a quota may hold for its client."""
 
 
 Handler = Callable[["Broker", Any, RequestContext], Awaitable[Any]]

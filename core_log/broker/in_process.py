@@ -31,6 +31,7 @@ class InProcessChannel:
         self._asked: deque[tuple[bytearray, Future[memoryview] | None]] = deque()
         self._unanswered: set[Future[memoryview]] = set()
         self._is_blocked = False
+        self._mute_end_s = 0.0
         self.is_open = True
         self.is_closed = False
         self.client_host, self.client_port = "in-process", 0
@@ -59,7 +60,7 @@ class InProcessChannel:
         self._serve()
 
     def _serve(self) -> None:
-        while self._asked and not self._is_blocked and not self.is_closed:
+        while self._asked and not (self._is_blocked or self._is_muted or self.is_closed):
             frame, waiting = self._asked.popleft()
             view = memoryview(frame)[LENGTH_BYTES:]  # the broker stamps batches in this memory
             try:
@@ -110,6 +111,15 @@ class InProcessChannel:
 
     def admit(self, principal: Principal) -> None:
         self.principal, self.login = principal, None
+
+    @property
+    def _is_muted(self) -> bool:
+        return self._mute_end_s > 0 and asyncio.get_running_loop().time() < self._mute_end_s
+
+    def mute(self, wait_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._mute_end_s = max(self._mute_end_s, loop.time() + wait_ms / 1_000)
+        loop.call_at(self._mute_end_s, self._serve)
 
     def close_when_sent(self) -> None:
         self.close()

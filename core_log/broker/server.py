@@ -10,14 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headwater.core_log.broker.authorization import answer
+from headwater.core_log.broker.client_quotas import EXEMPT, RequestUse, count_on
 from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.broker.forwarder import forward
 from headwater.core_log.foundation.endpoint import parse_address
 from headwater.core_log.foundation.errors import ConfigError, DecodeError, HeadwaterError
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.frames import LENGTH, encode_response, read_request_header
-from headwater.core_log.protocol.message import decode
+from headwater.core_log.protocol.frames import (
+    LENGTH,
+    RequestHeader,
+    encode_response,
+    read_request_header,
+    read_response_header,
+)
+from headwater.core_log.protocol.message import decode, response_type
 from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsResponse,
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 BACKLOG = 512
+HELD_BACK_MAX = 256
 API_VERSIONS = 18
 BETWEEN_BROKERS = frozenset({1, 17, API_VERSIONS, 36, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82})
 """APIs that are served before the broker is open, because others need it for the quorum."""
@@ -55,6 +63,8 @@ class BrokerServer:
         time."""
         tls = broker.settings.security.tls
         self._certificates = None if tls is None else server_certificates(tls)
+        self._held_back: set[socket.socket] = set()
+        """Connections that are closed soon, since their address has made too many."""
         self._is_empty = asyncio.Event()
         self._socket: socket.socket | None = None
         self.is_accepting = False
@@ -109,6 +119,10 @@ class BrokerServer:
             if not self._has_room(address[0]):
                 peer.close()
                 continue
+            wait_ms = self._broker.quotas.wait_ms_of_connection(address[0])
+            if wait_ms:
+                self._hold_back(peer, wait_ms)
+                continue
             self._addresses[address[0]] += 1
             peer.setblocking(False)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -128,6 +142,19 @@ class BrokerServer:
             return True
         logger.warning("refused a connection: connections_max is reached")
         return False
+
+    def _hold_back(self, peer: socket.socket, wait_ms: int) -> None:
+        """Closes the connection of an address that has made too many, after a while as in Kafka: at
+        once the client would only come again."""
+        if len(self._held_back) >= HELD_BACK_MAX:
+            peer.close()
+            return
+        self._held_back.add(peer)
+        asyncio.get_running_loop().call_later(wait_ms / 1_000, self._let_go, peer)
+
+    def _let_go(self, peer: socket.socket) -> None:
+        self._held_back.discard(peer)
+        peer.close()
 
     def _drop_oldest_unknown(self) -> bool:
         """Makes room: whoever only connects must not keep others out."""
@@ -224,6 +251,9 @@ class BrokerServer:
             if header.api_key == API_VERSIONS:
                 return self._refuse_version(header.correlation_id)
             raise_unserved(header.api_key, header.api_version)
+        use = None
+        if self._broker.quotas.limits_clients:
+            use = self._count(header, frame, peer)
         context = RequestContext(
             header.api_version,
             header.client_id,
@@ -232,30 +262,54 @@ class BrokerServer:
             peer.listener_port,
             peer,
             peer.principal,
+            use,
         )
         if served.is_forwarded and not self._broker.is_controller:
-            return self._forward(bytes(frame), peer)
+            return self._forward(bytes(frame), peer, served, context)
         if served.raw is not None:
             reply: Answer | Awaitable[Answer] = served.raw(
                 self._broker, frame, header.body_position, header.correlation_id, context
             )
-            return reply
+            return reply if use is None else count_on(reply, use)
         if len(frame) > DECODED_BYTES_MAX:
             raise DecodeError("request is too large for its API", size=len(frame))
         request: Any = decode(served.request, frame, header.api_version, header.body_position)
         return self._respond(served, request, header.correlation_id, context)
 
+    def _count(self, header: RequestHeader, frame: memoryview, peer: Peer) -> RequestUse | None:
+        """Begins to count what the request uses; None where no quota holds."""
+        if peer.login is not None or header.api_key in EXEMPT:
+            return None
+        return self._broker.quotas.count(peer.principal, header.client_id, len(frame), peer)
+
     async def _respond(
         self, served: ServedApi, request: Any, correlation_id: int, context: RequestContext
     ) -> bytes:
-        response = await answer(self._broker, served, request, context)
+        work, use = answer(self._broker, served, request, context), context.use
+        if use is None:
+            response = await work
+        else:
+            response = use.answered(await count_on(work, use), context.api_version)
         return encode_response(response, served.api_key, context.api_version, correlation_id)
 
-    async def _forward(self, frame: bytes, peer: Peer) -> bytes:
-        """Passes a request on to the controller, and its answer back as it is."""
+    async def _forward(
+        self, frame: bytes, peer: Peer, served: ServedApi, context: RequestContext
+    ) -> bytes:
+        """Passes a request on to the controller, and its answer back as it is; a client that must
+        wait does so here."""
         data = await forward(
             self._broker, frame, principal=peer.principal, client_host=peer.client_host
         )
+        if context.use is not None:
+            version = context.api_version
+            kind: Any = response_type(served.request)
+            correlation_id, position = read_response_header(
+                memoryview(data), served.api_key, version
+            )
+            response: Any = decode(kind, memoryview(data), version, position)
+            told_ms = getattr(response, "throttle_time_ms", 0)
+            response = context.use.answered(response, version, wait_ms=told_ms)
+            return encode_response(response, served.api_key, version, correlation_id)
         return LENGTH.pack(len(data)) + data
 
     def _refuse_version(self, correlation_id: int) -> bytes:
@@ -289,6 +343,9 @@ class BrokerServer:
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
+        for peer in self._held_back:
+            peer.close()
+        self._held_back.clear()
 
     async def drain(self, wait_s_max: float) -> None:
         """Answers all received requests, then closes every connection."""

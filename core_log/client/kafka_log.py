@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.membership import Assign, Membership, MembershipTerms
+    from headwater.core_log.client.quota_admin import QuotaAdmin
     from headwater.core_log.client.topic_admin import TopicAdmin
     from headwater.core_log.client.user_admin import UserAdmin
     from headwater.core_log.client.writer import KafkaWriter
@@ -107,6 +108,12 @@ class KafkaLog:
         from headwater.core_log.client.user_admin import UserAdmin
 
         return UserAdmin(self._cluster)
+
+    @cached_property
+    def quotas(self) -> "QuotaAdmin":
+        from headwater.core_log.client.quota_admin import QuotaAdmin
+
+        return QuotaAdmin(self._cluster)
 
     @property
     def bootstrap(self) -> Sequence[str]:

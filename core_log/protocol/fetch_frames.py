@@ -191,6 +191,7 @@ def write_fetch_answer(
     version: int,
     *,
     error_code: int = 0,
+    wait_ms: int = 0,
 ) -> list[bytes | S]:
     """Returns the whole frame as chunks: our bytes, and the records' places."""
     writer = _Writer[S]()
@@ -200,7 +201,7 @@ def write_fetch_answer(
         _write_plain(writer, parts, lines, version)
     writer.chunks.append(b"".join(writer.pending))
     head = _INT.pack(correlation_id) + (b"\0" if version >= FLEXIBLE_FROM else b"")
-    head += _INT.pack(0)  # throttle time
+    head += _INT.pack(wait_ms)
     if version >= 7:
         head += _SHORT.pack(error_code) + _INT.pack(0)  # fetch sessions are not supported
     first = writer.chunks[0]

@@ -112,11 +112,16 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFra
 
 
 def write_produce_answer(
-    parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
+    parts: list[ProducePart],
+    answers: list[PartAnswer],
+    correlation_id: int,
+    version: int,
+    wait_ms: int = 0,
 ) -> bytes:
-    """Returns the whole frame, with length and header, in the order of the request."""
+    """Returns the whole frame, with length and header, in the order of the request. `wait_ms` is
+    how long the client is not listened to, because of its quota."""
     write = _write_flexible if version >= FLEXIBLE_FROM else _write_plain
-    body = write(parts, answers, correlation_id, version)
+    body = write(parts, answers, correlation_id, version, wait_ms)
     return _INT.pack(len(body)) + body
 
 
@@ -132,7 +137,11 @@ def _by_topic(
 
 
 def _write_plain(
-    parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
+    parts: list[ProducePart],
+    answers: list[PartAnswer],
+    correlation_id: int,
+    version: int,
+    wait_ms: int,
 ) -> bytes:
     topics = _by_topic(parts, answers)
     chunks = [_INT.pack(correlation_id), _INT.pack(len(topics))]
@@ -150,12 +159,16 @@ def _write_plain(
                 for record_index, reason in errors:
                     chunks += (_INT.pack(record_index), _plain_text(reason))
                 chunks.append(_plain_text(message))
-    chunks.append(b"\0\0\0\0")  # throttle time
+    chunks.append(_INT.pack(wait_ms))
     return b"".join(chunks)
 
 
 def _write_flexible(
-    parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
+    parts: list[ProducePart],
+    answers: list[PartAnswer],
+    correlation_id: int,
+    version: int,
+    wait_ms: int,
 ) -> bytes:
     topics = _by_topic(parts, answers)
     chunks = [_INT.pack(correlation_id), b"\0", varint_bytes(len(topics) + 1)]
@@ -173,7 +186,7 @@ def _write_flexible(
                 chunks += (_INT.pack(record_index), _flexible_text(reason), b"\0")
             chunks += (_flexible_text(message), b"\0")
         chunks.append(b"\0")
-    chunks.append(b"\0\0\0\0\0")  # throttle time, no tags
+    chunks += (_INT.pack(wait_ms), b"\0")  # no tags
     return b"".join(chunks)
 
 

@@ -21,15 +21,18 @@ from headwater.core_log.replication.config_keys import ConfigType
 from headwater.core_log.replication.decisions import (
     DEFAULT,
     NO_ID,
+    OVER_QUOTA,
     ConfigChange,
     ConfigOperation,
     Decision,
     Deletion,
     MorePartitions,
     NewTopic,
+    Permit,
     ProducerIdBlock,
     RequestRefusal,
     TopicReference,
+    permit_all,
 )
 from headwater.core_log.replication.elections import (
     ElectionRules,
@@ -115,7 +118,7 @@ class Controller:
         return _unknown_topic(name).code
 
     def create_topics(
-        self, wanted: Sequence[NewTopic]
+        self, wanted: Sequence[NewTopic], permit: Permit = permit_all
     ) -> Decision[dict[str, Topic | RequestRefusal]]:
         """Returns, by name, the new topic or the error."""
         answer: dict[str, Topic | RequestRefusal] = {}
@@ -132,7 +135,10 @@ class Controller:
                 )
                 continue
             refused = self._name_refused(each.name, taken)
-            answer[each.name] = outcome = refused or self._new_topic(each)
+            outcome = refused or self._new_topic(each)
+            if isinstance(outcome, Topic) and not permit(len(outcome.partitions)):
+                outcome = OVER_QUOTA
+            answer[each.name] = outcome
             if isinstance(outcome, Topic):
                 taken[collision_key(each.name)] = each.name
                 records += _creation(outcome)
@@ -175,7 +181,9 @@ class Controller:
         in_sync = tuple(each for each in replicas if self._image.is_alive(each))
         return PartitionRecord(topic_id, index, replicas, in_sync, in_sync[0], 0, 0)
 
-    def delete_topics(self, wanted: Sequence[TopicReference]) -> Decision[list[Deletion]]:
+    def delete_topics(
+        self, wanted: Sequence[TopicReference], permit: Permit = permit_all
+    ) -> Decision[list[Deletion]]:
         """Returns one answer per reference, but only one for a topic that is named twice."""
         answer: dict[TopicReference, Deletion] = {}
         doomed: dict[UUID, TopicReference] = {}
@@ -191,6 +199,10 @@ class Controller:
                     answer[each] = Deletion(outcome.name, outcome.topic_id, twice)
             elif outcome.refused is None:
                 doomed[outcome.topic_id] = reference
+        for topic_id, reference in list(doomed.items()):
+            if not permit(len(self._image.topics_by_id[topic_id].partitions)):
+                answer[reference] = replace(answer[reference], refused=OVER_QUOTA)
+                del doomed[topic_id]
         return Decision(list(answer.values()), [RemoveTopicRecord(each) for each in doomed])
 
     def _find_doomed(self, reference: TopicReference, *, is_repeated: bool) -> Deletion:
@@ -217,7 +229,7 @@ class Controller:
         return Deletion(topic.name, topic.topic_id)
 
     def create_partitions(
-        self, wanted: Sequence[MorePartitions]
+        self, wanted: Sequence[MorePartitions], permit: Permit = permit_all
     ) -> Decision[dict[str, RequestRefusal | None]]:
         answer: dict[str, RequestRefusal | None] = {}
         records: list[MetadataRecord] = []
@@ -233,6 +245,8 @@ class Controller:
                 answer[each.name] = RequestRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 added = self._more_partitions(topic, each, room)
+                if not isinstance(added, RequestRefusal) and not permit(len(added)):
+                    added = OVER_QUOTA
                 answer[each.name] = added if isinstance(added, RequestRefusal) else None
                 if not isinstance(added, RequestRefusal):
                     records += added

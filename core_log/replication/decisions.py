@@ -1,6 +1,6 @@
 """A controller's answers: the records to commit, or the refusal."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
@@ -29,6 +29,19 @@ class Decision(Generic[Answer]):
 
     answer: Answer
     records: list[MetadataRecord] = field(default_factory=list)
+
+
+Permit = Callable[[int], bool]
+"""Whether a client may create or delete so many partitions now, by its quota."""
+
+
+def permit_all(_: int) -> bool:
+    return True
+
+
+OVER_QUOTA = RequestRefusal(
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
+)
 
 
 @dataclass(frozen=True, slots=True)

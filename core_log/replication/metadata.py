@@ -11,6 +11,7 @@ from headwater.core_log.replication.metadata_records import (
     BrokerFenceRecord,
     BrokerRecord,
     BrokerRemovalRecord,
+    ClientQuotaRecord,
     ClusterConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -32,6 +33,7 @@ from headwater.core_log.security.acls import (
     Permission,
     ResourceType,
 )
+from headwater.core_log.security.quotas import QuotaEntity
 
 NO_LEADER = -1
 METADATA_TOPIC = "__cluster_metadata"
@@ -78,6 +80,8 @@ class MetadataChanges:
     of a new topic comes with the topic."""
     has_other_acls: bool = False
     """Whether ACLs were created or removed."""
+    has_other_quotas: bool = False
+    """Whether quotas of clients were set or removed."""
 
     def forget(self, topic: Topic) -> None:
         topic_id = topic.topic_id
@@ -102,6 +106,8 @@ class MetadataImage:
         self.acls: dict[UUID, Acl] = {}
         self.scram: dict[tuple[str, str], ScramRecord] = {}
         """The passwords of users, by user and mechanism."""
+        self.quotas: dict[QuotaEntity, dict[str, float]] = {}
+        """The quotas of clients, by entity and key."""
         self.next_producer_id = 0
         self.end_offset = 0
         """The offset of the next record of the metadata log; everything below is applied."""
@@ -153,7 +159,8 @@ class MetadataImage:
         """The approximate number of records of a snapshot."""
         topics = self.topics.values()
         of_topics = sum(1 + len(each.partitions) + len(each.config) for each in topics)
-        return of_topics + len(self.acls) + len(self.scram)
+        of_quotas = sum(map(len, self.quotas.values()))
+        return of_topics + len(self.acls) + len(self.scram) + of_quotas
 
     def apply(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
         """Applies the committed records that end at `end_offset`."""
@@ -165,12 +172,15 @@ class MetadataImage:
 
     def replace(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
         """Takes the state of a snapshot in place of everything; returns how it differs."""
-        before, acls, defaults = dict(self.topics_by_id), self.acls, self.cluster_config
+        before, defaults = dict(self.topics_by_id), self.cluster_config
+        acls, quotas = self.acls, self.quotas
         self.topics, self.topics_by_id, self.brokers, self.features = {}, {}, {}, {}
-        self.acls, self.scram, self.cluster_config = {}, {}, {}
+        self.acls, self.scram, self.quotas, self.cluster_config = {}, {}, {}, {}
         self.next_producer_id = 0
         self.apply(records, end_offset)
-        changes = MetadataChanges(has_other_acls=acls != self.acls)
+        changes = MetadataChanges(
+            has_other_acls=acls != self.acls, has_other_quotas=quotas != self.quotas
+        )
         for topic_id, topic in before.items():
             if topic_id not in self.topics_by_id:
                 changes.topics_removed[topic_id] = topic
@@ -200,6 +210,9 @@ class MetadataImage:
             yield ProducerIdsRecord(-1, -1, self.next_producer_id)
         for acl_id, acl in self.acls.items():
             yield acl_record(acl_id, acl)
+        for entity, limits in self.quotas.items():
+            for key, limit in limits.items():
+                yield ClientQuotaRecord(*entity, key=key, value=limit)
         for topic in self.topics.values():
             yield TopicRecord(topic.name, topic.topic_id, topic.has_fixed_replicas)
             for name, value in topic.config.items():
@@ -330,6 +343,18 @@ class MetadataImage:
     def _(self, record: RemoveScramRecord) -> None:
         if self.scram.pop((record.user, record.mechanism), None) is None:
             raise CorruptLog("metadata removes an unknown user", user=record.user)
+
+    @_take.register
+    def _(self, record: ClientQuotaRecord) -> None:
+        entity = QuotaEntity(record.user, record.client_id, record.ip)
+        values = self.quotas.setdefault(entity, {})
+        if record.value is None:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if not values:
+            del self.quotas[entity]
+        self._changes.has_other_quotas = True
 
     def _find_known(self, topic_id: UUID) -> Topic:
         topic = self.topics_by_id.get(topic_id)

@@ -218,6 +218,18 @@ class RemoveScramRecord:
     mechanism: str
 
 
+@dataclass(frozen=True, slots=True)
+class ClientQuotaRecord:
+    """A quota gets a value, or is removed: its value is None then. A part of the entity that does
+    not matter is None, and an empty one stands for all that have no quota of their own."""
+
+    user: str | None
+    client_id: str | None
+    ip: str | None
+    key: str
+    value: float | None
+
+
 MetadataRecord = (
     TopicRecord
     | TopicReplicasRecord
@@ -235,6 +247,7 @@ MetadataRecord = (
     | RemoveAclRecord
     | ScramRecord
     | RemoveScramRecord
+    | ClientQuotaRecord
 )
 
 KINDS: dict[str, type[MetadataRecord]] = {
@@ -254,6 +267,7 @@ KINDS: dict[str, type[MetadataRecord]] = {
     "acl-removal": RemoveAclRecord,
     "scram": ScramRecord,
     "scram-removal": RemoveScramRecord,
+    "client-quota": ClientQuotaRecord,
 }
 _KIND_OF = {record: kind for kind, record in KINDS.items()}
 _FIELDS = {

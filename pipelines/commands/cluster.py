@@ -12,6 +12,7 @@ import click
 from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
 from headwater.pipelines.commands.cluster_acls import acls
 from headwater.pipelines.commands.cluster_moves import MOVES
+from headwater.pipelines.commands.cluster_quotas import quotas
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, shared_options, table
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -32,10 +33,10 @@ HEAD = ("NODE", "ADDRESS", "VOTE", "METADATA LAG", "LEADS", "REPLICAS", "IN SYNC
 
 @click.group()
 def cluster() -> None:
-    """Show the nodes of a cluster, move partitions, and manage users and ACLs."""
+    """Show the nodes of a cluster, move partitions, and manage users, ACLs and quotas."""
 
 
-for _command in (acls, *MOVES):
+for _command in (acls, quotas, *MOVES):
     cluster.add_command(_command)
 
 

@@ -1,12 +1,13 @@
 """CreatePartitions (key 37), versions 0 to 3: more partitions for topics that exist.
 
 Compacted topics are refused, with POLICY_VIOLATION: the newest record of a key would no longer be
-the last in one partition. Deliberately not done: the timeout, quotas.
+the last in one partition. Version 3: over its quota a topic is refused; before, the
+client waits afterwards. Deliberately not done: the timeout.
 """
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.administration import decide_and_commit, permit_of
 from headwater.core_log.broker.authorization import denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -22,6 +23,8 @@ from headwater.core_log.security.acls import AclOperation, ResourceType
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
+STRICT_FROM = 3
+
 
 @handles(CreatePartitionsRequest, is_forwarded=True)
 async def handle_create_partitions(
@@ -33,9 +36,10 @@ async def handle_create_partitions(
         if (denied := denial(broker, context, AclOperation.ALTER, ResourceType.TOPIC, each.name))
     }
     wanted = [read(each) for each in request.topics if each.name not in refused]
+    permit = permit_of(context, strict_from=STRICT_FROM)
     outcome = await decide_and_commit(
         broker,
-        lambda: broker.controller.create_partitions(wanted),
+        lambda: broker.controller.create_partitions(wanted, permit),
         validate_only=request.validate_only,
     )
     if isinstance(outcome, RequestRefusal):

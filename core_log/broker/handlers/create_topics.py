@@ -1,13 +1,17 @@
 """CreateTopics (key 19), versions 2 to 7: topics with their partitions and configuration.
 
-Deliberately not done: the timeout (topics exist when the answer is sent), quotas, and policies of
-the user's own.
+Version 6: over its quota a topic is refused; before, the client waits afterwards. Deliberately not
+done: the timeout (topics exist when the answer is sent), and policies of the user's own.
 """
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.administration import decide_and_commit, offline_refused
+from headwater.core_log.broker.administration import (
+    decide_and_commit,
+    offline_refused,
+    permit_of,
+)
 from headwater.core_log.broker.authorization import allows
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -27,6 +31,8 @@ from headwater.core_log.security.acls import AclOperation, ResourceType
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
+STRICT_FROM = 6
+
 
 @handles(CreateTopicsRequest, is_forwarded=True)
 async def handle_create_topics(
@@ -34,9 +40,10 @@ async def handle_create_topics(
 ) -> CreateTopicsResponse:
     refused = list_refused(broker, request, context)
     wanted = [read(each) for each in request.topics if each.name not in refused]
+    permit = permit_of(context, strict_from=STRICT_FROM)
     outcome = await decide_and_commit(
         broker,
-        lambda: broker.controller.create_topics(wanted),
+        lambda: broker.controller.create_topics(wanted, permit),
         validate_only=request.validate_only,
     )
     if isinstance(outcome, RequestRefusal):

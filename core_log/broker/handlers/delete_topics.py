@@ -1,14 +1,15 @@
 """DeleteTopics (key 20), versions 1 to 6: topics by name, or since version 6 by id.
 
-The internal topics of groups and transactions are refused. Deliberately not done: the timeout (a
-deleted topic is gone when the answer is sent).
+The internal topics of groups and transactions are refused. Version 5: over its quota a topic is
+refused; before, the client waits afterwards. Deliberately not done: the timeout (a deleted topic is
+gone when the answer is sent).
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.administration import decide_and_commit, permit_of
 from headwater.core_log.broker.authorization import allows
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -24,6 +25,7 @@ from headwater.core_log.security.acls import AclOperation, ResourceType
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
+STRICT_FROM = 5
 
 DENIED = RequestRefusal(
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.meaning
@@ -40,8 +42,9 @@ async def handle_delete_topics(
     ]
     refused = list_refused(broker, wanted, context)
     allowed = [each for each in wanted if each not in refused]
+    permit = permit_of(context, strict_from=STRICT_FROM)
     outcome = await decide_and_commit(
-        broker, lambda: broker.controller.delete_topics(allowed), frees_room=True
+        broker, lambda: broker.controller.delete_topics(allowed, permit), frees_room=True
     )
     if isinstance(outcome, RequestRefusal):
         outcome = [Deletion(*each, outcome) for each in allowed]

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.broker.authorization import answer
+from headwater.core_log.broker.client_quotas import Counted
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -39,15 +40,20 @@ async def handle_envelope(
         principal = decode_principal(request.request_principal)
     except DecodeError:
         return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+    use = broker.quotas.count(principal, header.client_id, 0, None)
     asked = context._replace(
         api_version=header.api_version,
         client_id=header.client_id,
         client_host=client_host,
         principal=principal,
+        use=use,
     )
     epoch = broker.quorum.leader_epoch
-    response = await answer(broker, served, inner, asked)
+    work = answer(broker, served, inner, asked)
+    response = await work if use is None else await Counted(work, use)
     if not broker.is_controller or broker.quorum.leader_epoch != epoch:  # the next one knows
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    if use is not None:
+        response = use.answered(response, header.api_version)
     data = encode_response(response, header.api_key, header.api_version, header.correlation_id)
     return EnvelopeResponse(response_data=data[LENGTH.size :])

@@ -6,7 +6,7 @@ does since 4.0.
 
 A request of a replica is believed only in version 18, under the present registration of a broker.
 Deliberately not done: fetch sessions (every request names all its partitions), preferred read
-replicas, down-conversion, throttling, tiered storage.
+replicas, down-conversion, tiered storage.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.authorization import allows, topic_denial
+from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
 from headwater.core_log.broker.leadership_proofs import find_unproved
@@ -66,7 +67,7 @@ def handle_fetch(
         return Reply(refusal)
     if request.replica_id >= 0:
         return answer_replica(broker, frame, position, request, correlation_id, context)
-    pending = PendingFetch(broker, request, correlation_id, context.api_version)
+    pending = PendingFetch(broker, request, correlation_id, context.api_version, context.use)
     return pending.refuse(denied) if any(denied) else pending.start()
 
 
@@ -99,9 +100,17 @@ class PendingFetch:
     """One Fetch request: it is answered at once, or waits until enough is readable."""
 
     def __init__(
-        self, broker: "Broker", request: FetchFrame, correlation_id: int, version: int
+        self,
+        broker: "Broker",
+        request: FetchFrame,
+        correlation_id: int,
+        version: int,
+        use: RequestUse | None = None,
     ) -> None:
-        self.broker, self.request = broker, request
+        self.broker, self.request, self.use = broker, request, use
+        if use is not None and use.fetch_bytes_max < request.bytes_max:
+            few = use.fetch_bytes_max
+            self.request = request._replace(bytes_max=few, bytes_min=min(few, request.bytes_min))
         self.correlation_id, self.version = correlation_id, version
         is_committed = request.isolation == READ_COMMITTED
         self.reach = Reach.STABLE if is_committed else Reach.COMMITTED
@@ -187,7 +196,15 @@ class PendingFetch:
         return size >= self.request.bytes_min or not lines or self.broker.is_stopping
 
     def _answer(self, lines: list[FetchedPartition]) -> Sequence[ResponsePart]:
-        return write_fetch_answer(self.request.parts, lines, self.correlation_id, self.version)
+        chunks = write_fetch_answer(self.request.parts, lines, self.correlation_id, self.version)
+        if self.use is None:
+            return chunks
+        size = sum(len(each) if isinstance(each, bytes) else each.size for each in chunks)
+        wait_ms, may_have = self.use.on_fetched(size)
+        if not wait_ms:
+            return chunks
+        parts, told = (self.request.parts, lines) if may_have else ((), [])
+        return write_fetch_answer(parts, told, self.correlation_id, self.version, wait_ms=wait_ms)
 
     def _wake(self) -> None:
         assert self.reply is not None, "only a parked fetch is woken"

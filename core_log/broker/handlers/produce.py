@@ -5,8 +5,8 @@ Every batch is checked by its header: sizes, counts, sequence, checksum, the fir
 compressed records. In a compacted topic each record is checked, too: complete, at its offset, and
 with a key. For a topic whose compression.type is not "producer" batches are compressed again; for
 this, and for long batches of compacted topics, the request waits while others are served.
-Deliberately not done: checks of records of other topics, conversion between formats, throttling,
-leader hints (version 10).
+Deliberately not done: checks of records of other topics, conversion between formats, leader hints
+(version 10).
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from headwater.core_log.broker.batch_validation import (
     check_header,
     read_header,
 )
+from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Reply
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
 from headwater.core_log.broker.transaction_verification import Verification
@@ -66,7 +67,7 @@ def handle_produce(
     context: RequestContext,
 ) -> Answer | Awaitable[Answer]:
     request = read_produce(frame, position, context.api_version)
-    production = ProduceAttempt(broker, request, correlation_id, context.api_version)
+    production = ProduceAttempt(broker, request, correlation_id, context.api_version, context.use)
     if broker.authorizer is not None:
         production.authorize(context)
     if indices := production.large_to_open():
@@ -79,9 +80,14 @@ class ProduceAttempt:
     """One Produce request: it is appended at once, and answered according to its acks."""
 
     def __init__(
-        self, broker: "Broker", request: ProduceFrame, correlation_id: int, version: int
+        self,
+        broker: "Broker",
+        request: ProduceFrame,
+        correlation_id: int,
+        version: int,
+        use: RequestUse | None = None,
     ) -> None:
-        self.broker, self.request = broker, request
+        self.broker, self.request, self.use = broker, request, use
         self.correlation_id, self.version = correlation_id, version
         self.answers: list[PartAnswer] = []
         self.reply: Reply | None = None
@@ -192,8 +198,7 @@ class ProduceAttempt:
             # the transaction's end, which waits for the disk, will come soon
             self.broker.committer.hurry()
         if acks == 0:
-            if any(answer.error_code for answer in self.answers):
-                raise LogRejected("a batch sent without wanting an answer was refused")
+            self._end_unanswered()
             return None
         if not waits:
             return self._finish()
@@ -204,6 +209,12 @@ class ProduceAttempt:
         for partition, end_offset, index in waits:
             partition.when_committed(end_offset, CommittedPart(self, index))
         return self.reply
+
+    def _end_unanswered(self) -> None:
+        if any(answer.error_code for answer in self.answers):
+            raise LogRejected("a batch sent without wanting an answer was refused")
+        if self.use is not None:
+            self.use.on_produced(is_answered=False)
 
     def _append_part(
         self,
@@ -269,8 +280,9 @@ class ProduceAttempt:
         return self._finish()
 
     def _finish(self) -> bytes:
+        wait_ms = 0 if self.use is None else self.use.on_produced(is_answered=True)
         return write_produce_answer(
-            self.request.parts, self.answers, self.correlation_id, self.version
+            self.request.parts, self.answers, self.correlation_id, self.version, wait_ms
         )
 
     def on_committed(self, index: int, code: ErrorCode) -> None:

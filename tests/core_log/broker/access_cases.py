@@ -11,6 +11,7 @@ from headwater.core_log.protocol.messages import (
     delete_acls,
     delete_groups,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_groups,
     describe_log_dirs,
@@ -50,6 +51,7 @@ from tests.core_log.broker.access_requests import (
     ask_add_partitions,
     ask_add_partitions_as_broker,
     ask_alter_configs,
+    ask_alter_quotas,
     ask_alter_some_configs,
     ask_commit,
     ask_commit_by_id,
@@ -398,6 +400,12 @@ CASES: Sequence[Case] = (
         ),
         cluster(A.ALTER),
     ),
+    Case(
+        "describe quotas",
+        lambda facts: describe_client_quotas.DescribeClientQuotasRequest(),
+        cluster(A.DESCRIBE_CONFIGS),
+    ),
+    Case("alter quotas", ask_alter_quotas, cluster(A.ALTER_CONFIGS)),
 )
 
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from headwater.core_log.protocol.messages import (
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     create_acls,
@@ -401,6 +402,13 @@ def ask_topic_partitions(*names: str) -> Any:
     return lambda facts: describe_topic_partitions.DescribeTopicPartitionsRequest(
         topics=[describe_topic_partitions.TopicRequest(name=name) for name in names]
     )
+
+
+def ask_alter_quotas(facts: Facts) -> Any:
+    entity = [alter_client_quotas.AlteredEntity(entity_type="user", entity_name="bob")]
+    ops = [alter_client_quotas.QuotaOperation(key="producer_byte_rate", value=1e9)]
+    entry = alter_client_quotas.QuotaAlteration(entity=entity, ops=ops)
+    return alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
 
 
 def ask_move(facts: Facts) -> Any:

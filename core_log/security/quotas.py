@@ -1,0 +1,164 @@
+"""Quotas of clients: the entities that have them, as in Kafka, and which one holds for a client."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from ipaddress import ip_address
+from math import isfinite
+from typing import NamedTuple
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""Kafka's types of entities."""
+DEFAULT = ""
+"""The name of an entity that stands for all without one of their own; no other name is empty."""
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
+FRACTION_MAX = 1e-6
+
+
+class QuotaKey(StrEnum):
+    """What a quota limits."""
+
+    PRODUCED = "producer_byte_rate"
+    """Bytes of Produce requests per second."""
+    FETCHED = "consumer_byte_rate"
+    """Bytes of Fetch responses per second."""
+    REQUESTS = "request_percentage"
+    """Time that requests take; 100 is one event loop, all of it."""
+    MUTATIONS = "controller_mutation_rate"
+    """Partitions created and deleted per second."""
+    CONNECTIONS = "connection_creation_rate"
+    """Connections accepted per second."""
+
+
+WHOLE_MAX: Mapping[QuotaKey, int] = {
+    QuotaKey.PRODUCED: LONG_MAX,
+    QuotaKey.FETCHED: LONG_MAX,
+    QuotaKey.CONNECTIONS: INT_MAX,
+}
+"""The largest value of the keys that take whole numbers."""
+OF_CLIENTS = frozenset(QuotaKey) - {QuotaKey.CONNECTIONS}
+OF_ADDRESSES = frozenset({QuotaKey.CONNECTIONS})
+
+
+class QuotaEntity(NamedTuple):
+    """Who a quota is for: None where a part does not matter, `DEFAULT` for all others."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+    def parts(self) -> list[tuple[str, str | None]]:
+        """Returns types and names as Kafka's messages have them: None is the default."""
+        pairs = zip((USER, CLIENT_ID, IP), self, strict=True)
+        return [(kind, name or None) for kind, name in pairs if name is not None]
+
+
+class InvalidQuota(ValueError):
+    """An entity or a value that no quota can have; the message is Kafka's."""
+
+
+def entity_of(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+    """Raises `InvalidQuota`, with Kafka's words, for what is no entity. The last of two parts of
+    one type counts, as in Kafka."""
+    names = dict(parts)
+    if not names:
+        raise InvalidQuota("Invalid empty client quota entity")
+    for kind, name in names.items():
+        if kind not in (USER, CLIENT_ID, IP):
+            raise InvalidQuota(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise InvalidQuota(f"Empty {kind} not supported")
+    if IP in names:
+        if len(names) > 1:
+            raise InvalidQuota(
+                "Invalid quota entity combination, IP entity should"
+                "not be combined with User or ClientId"
+            )
+        return QuotaEntity(ip=_address(names[IP]))
+    return QuotaEntity(
+        *(names[each] or DEFAULT if each in names else None for each in (USER, CLIENT_ID))
+    )
+
+
+def _address(name: str | None) -> str:
+    if name is None:
+        return DEFAULT
+    known = normal_address(name)
+    if known is None:
+        raise InvalidQuota(f"{name} is not a valid IP or resolvable host.")
+    return known
+
+
+def normal_address(text: str) -> str | None:
+    """Returns one form of an address, whose forms are many in IPv6; None for what is none."""
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = getattr(found, "ipv4_mapped", None)
+    return str(mapped or found)
+
+
+def check_value(entity: QuotaEntity, key: str, value: float) -> QuotaKey:
+    """Returns the key; raises `InvalidQuota`, with Kafka's words, if it or its value cannot be."""
+    allowed = OF_CLIENTS if entity.ip is None else OF_ADDRESSES
+    known = next((each for each in allowed if each == key), None)
+    if known is None:
+        raise InvalidQuota(f"Invalid configuration key {key}")
+    if not value > 0:
+        raise InvalidQuota(f"Quota {key} must be greater than 0")
+    if not isfinite(value):
+        raise InvalidQuota(f"Quota {key} must be finite")
+    largest = WHOLE_MAX.get(known)
+    if largest is not None:
+        if value > largest:
+            kind = "an INT" if largest == INT_MAX else "a LONG"
+            raise InvalidQuota(f"Proposed value for {key} is too large for {kind}.")
+        if value % 1.0 > FRACTION_MAX:
+            raise InvalidQuota(f"{key} cannot be a fractional value.")
+    return known
+
+
+class Meter(NamedTuple):
+    """Whose use is counted together: all with this user and client id; None is any."""
+
+    user: str | None
+    client_id: str | None
+
+
+class QuotaTable:
+    """The quotas of one key. The most specific one that matches a client holds, in Kafka's order:
+    a user's are stronger than those of a client id."""
+
+    def __init__(self, limits: Mapping[QuotaEntity, float]) -> None:
+        self._limits = limits
+
+    def find(self, user: str, client_id: str) -> tuple[Meter, float] | None:
+        """Returns what counts together with this client, and its limit; None without one. A
+        client without an id has the quotas of its user only."""
+        whole, of_user, of_client = (
+            Meter(user, client_id),
+            Meter(user, None),
+            Meter(None, client_id),
+        )
+        for meter, entity in (
+            (whole, QuotaEntity(user, client_id)),
+            (whole, QuotaEntity(user, DEFAULT)),
+            (of_user, QuotaEntity(user)),
+            (whole, QuotaEntity(DEFAULT, client_id)),
+            (whole, QuotaEntity(DEFAULT, DEFAULT)),
+            (of_user, QuotaEntity(DEFAULT)),
+            (of_client, QuotaEntity(None, client_id)),
+            (of_client, QuotaEntity(None, DEFAULT)),
+        ):
+            if not client_id and meter.client_id is not None:
+                continue
+            limit = self._limits.get(entity)
+            if limit is not None:
+                return meter, limit
+        return None
+
+
+def limits_of(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]], key: QuotaKey
+) -> dict[QuotaEntity, float]:
+    return {entity: values[key] for entity, values in quotas.items() if key in values}

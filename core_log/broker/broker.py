@@ -54,6 +54,7 @@ from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.replication.voters import ReplicaKey
 from headwater.core_log.security.authorizer import Authorizer
 from headwater.core_log.security.listener_security import ListenerSecurity, security_of
+from headwater.core_log.security.principal import Principal
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.properties import decode_uuid
 from headwater.core_log.storage.store import Store
@@ -105,6 +106,8 @@ class Broker:
         )
         self.await_login: Callable[[Peer], None] = lambda _: None
         """Bounds the time that a client has for its authentication; the server's."""
+        self.has_room_for: Callable[[Principal], bool] = lambda _: True
+        """Whether one more connection of the principal is served; the server's."""
         self.hashing = asyncio.Semaphore(HASHES_AT_ONCE)
         """For passwords that clients send, each of which takes milliseconds of a processor."""
         self.opening, self.scratch = asyncio.Lock(), Scratch()

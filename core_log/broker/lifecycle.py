@@ -165,6 +165,7 @@ class RunningBroker:
             )
             server = BrokerServer(broker, broker.served)
             broker.await_login = server.await_login
+            broker.has_room_for = server.has_room_for
             server.bind(settings.listen)
         except BaseException:
             store.close(clean=False)

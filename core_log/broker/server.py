@@ -10,7 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headwater.core_log.broker.authorization import answer
-from headwater.core_log.broker.client_quotas import EXEMPT, RequestUse, count_on
+from headwater.core_log.broker.client_quotas import (
+    EXEMPT,
+    FREE,
+    RequestUse,
+    count_on,
+)
 from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.broker.forwarder import forward
@@ -30,7 +35,7 @@ from headwater.core_log.protocol.messages.api_versions import (
     ApiVersionsResponse,
 )
 from headwater.core_log.security.distinguished_name import subject_of
-from headwater.core_log.security.login import Login
+from headwater.core_log.security.login import SASL_HANDSHAKE, Login
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
@@ -193,6 +198,11 @@ class BrokerServer:
 
     def _serve(self, peer: "socket.socket | TlsSocket", host: str, principal: Principal) -> None:
         must_log_in = self._broker.security.authenticates and principal == ANONYMOUS
+        if not self.has_room_for(principal):
+            self._note(host, f"{principal} has as many connections as it may have")
+            peer.close()
+            self._forget_address(host)
+            return
         loop = asyncio.get_running_loop()
         try:
             connection = ClientConnection(
@@ -238,12 +248,10 @@ class BrokerServer:
 
     def answer(self, frame: memoryview, peer: Peer) -> Answer | Awaitable[Answer]:
         header = read_request_header(frame)
-        if peer.login is not None:
-            peer.login.expect(header.api_key)
-        served = self._served.get(header.api_key)
-        if not self._broker.is_open and header.api_key not in BETWEEN_BROKERS:
+        if not self._is_heard(header.api_key, peer):
             peer.close()  # the client comes again
             return None
+        served = self._served.get(header.api_key)
         if served is None:
             raise_unserved(header.api_key, header.api_version)
         low, high = served.versions
@@ -275,6 +283,24 @@ class BrokerServer:
             raise DecodeError("request is too large for its API", size=len(frame))
         request: Any = decode(served.request, frame, header.api_version, header.body_position)
         return self._respond(served, request, header.correlation_id, context)
+
+    def _is_heard(self, api_key: int, peer: Peer) -> bool:
+        """Whether the broker is open to the client, and its session goes on. Raises for a request
+        out of turn."""
+        if peer.login is not None:
+            peer.login.expect(api_key)
+        elif peer.session is not None:
+            is_over = self._broker.clock.monotonic_ms() > peer.session.end_ms
+            if is_over and api_key != SASL_HANDSHAKE:
+                return False
+        return self._broker.is_open or api_key in BETWEEN_BROKERS
+
+    def has_room_for(self, principal: Principal) -> bool:
+        """Whether one more connection of the principal is served."""
+        if principal in FREE or principal == ANONYMOUS:
+            return True
+        known = sum(each.principal == principal for each in self._connections)
+        return known < self._broker.settings.connections_per_principal_max
 
     def _count(self, header: RequestHeader, frame: memoryview, peer: Peer) -> RequestUse | None:
         """Begins to count what the request uses; None where no quota holds."""

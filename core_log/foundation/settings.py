@@ -241,6 +241,10 @@ class ListenerSettings(Settings):
     """Certificate and key; without them connections are not encrypted."""
     sasl: Annotated[list[SaslMechanism], BeforeValidator(split_addresses)] = []
     """SASL mechanisms of clients, such as `SCRAM-SHA-512`; `PLAIN` only with `tls`."""
+    session_ms_max: int = Field(0, ge=0)
+    """Longest time until a client must authenticate by SASL again; 0 is for ever. It is Kafka's
+    connections.max.reauth.ms. Clients that do not know how lose their connection, and make
+    another."""
     super_users: Annotated[list[str], BeforeValidator(split_super_users)] = []
     """Principals that may do everything, such as `User:admin`."""
     allow_plaintext: bool = False
@@ -298,6 +302,9 @@ class BrokerSettings(Settings):
     a new one; without any the new one is closed."""
     connections_per_address_max: int = Field(1024, ge=1)
     """Connections served at once from one address; further ones are closed at once."""
+    connections_per_principal_max: int = Field(1024, ge=1)
+    """Connections served at once of one user, or of one certificate's name; further ones are
+    refused."""
     authentication_wait_ms_max: int = Field(10_000, ge=1)
     """Longest time that a client may take for TLS and authentication."""
     group_rebalance_delay_ms: int = Field(0, ge=0)

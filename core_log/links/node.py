@@ -60,7 +60,9 @@ class Node:
         return await link.ask(request, version_max=version_max, wait_ms=wait_ms)
 
     async def tell(self, request: Request[Any], *, version_max: int | None = None) -> None:
-        (await self.link()).tell(request, version_max=version_max)
+        link = await self.link()
+        await link.go_on()
+        link.tell(request, version_max=version_max)
 
     async def poll(self, request: Request[A], *, wait_ms: int) -> A:
         link = await self._link_for_poll()
@@ -130,8 +132,10 @@ async def open_link(
                 if settings.security.has_user:
                     from headwater.core_log.links.sasl import authenticate
 
-                    await authenticate(link, settings.security)
+                    renew = partial(authenticate, security=settings.security)
+                    length_ms = await renew(link)
                     await link.agree()  # some APIs are shown to those only who may ask for them
+                    link.begin_session(length_ms, renew)
             except BaseException:
                 link.close()
                 raise

@@ -5,6 +5,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from headwater.core_log.foundation.errors import LogRejected, LogUnavailable
@@ -44,6 +45,11 @@ class LinkSettings(Protocol):
 
 API_VERSIONS = ApiVersionsRequest.api_key
 FIRST_VERSION = 3  # ApiVersions: the first version with finalized features
+LOGIN = frozenset({17, 36})
+"""SaslHandshake and SaslAuthenticate, which alone are asked while a client authenticates."""
+RENEWAL = 0.85
+"""The part of a session after which a client authenticates again, as Kafka's client does."""
+DRAIN_S = 0.005
 REFUSED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
@@ -80,6 +86,35 @@ class Rpc:
         self._numbers = count()
         self._slots = asyncio.Semaphore(settings.requests_in_flight_max)
         self._agreement = NegotiatedVersions({}, {})
+        self._renew_s = inf
+        self._authenticate: Authenticate | None = None
+        self._renewal: asyncio.Task[None] | None = None
+
+    def begin_session(self, length_ms: int, authenticate: "Authenticate") -> None:
+        """Called when the broker has let the client in, for so long if that is not 0 (KIP-368)."""
+        self._authenticate = authenticate
+        now_s = asyncio.get_running_loop().time()
+        self._renew_s = now_s + length_ms / 1_000 * RENEWAL if length_ms else inf
+
+    async def go_on(self) -> None:
+        """Authenticates again if it is time to; nothing else is asked meanwhile."""
+        loop = asyncio.get_running_loop()
+        if self._renewal is None and loop.time() >= self._renew_s:
+            self._renewal = loop.create_task(self._renew())
+        if self._renewal is not None:
+            await asyncio.shield(self._renewal)
+
+    async def _renew(self) -> None:
+        assert self._authenticate is not None, "a session has begun"
+        try:
+            while self._channel.in_flight:  # noqa: ASYNC110
+                await asyncio.sleep(DRAIN_S)
+            self.begin_session(await self._authenticate(self), self._authenticate)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._renewal = None
 
     @property
     def is_open(self) -> bool:
@@ -103,7 +138,10 @@ class Rpc:
         """Sends a request; `wait_ms` is the longest time that the broker may wait before it
         answers."""
         version = self._agreement.version_of(request, version_max)
+        if request.api_key in LOGIN:
+            return await self._exchange(request, version, wait_ms)
         async with self._slots:
+            await self.go_on()
             return await self._exchange(request, version, wait_ms)
 
     def tell(self, request: Request[Any], *, version_max: int | None = None) -> None:
@@ -154,3 +192,7 @@ class Rpc:
         finally:
             if overdue is not None:
                 overdue.cancel()
+
+
+Authenticate = Callable[[Rpc], Awaitable[int]]
+"""Authenticates a connection; returns after how many milliseconds it must be done again."""

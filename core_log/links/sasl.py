@@ -89,9 +89,9 @@ Exchange = Generator[bytes, bytes, None]
 """Yields messages to send, and gets the broker's answers; raises if the exchange fails."""
 
 
-async def authenticate(link: Rpc, security: SecuritySettings) -> None:
-    """Authenticates; raises LogRejected, without the password in its text, if the broker
-    refuses."""
+async def authenticate(link: Rpc, security: SecuritySettings) -> int:
+    """Authenticates; returns after how many milliseconds it must be done again, 0 for never. Raises
+    LogRejected, without the password in its text, if the broker refuses."""
     said = await link.ask(SaslHandshakeRequest(mechanism=security.mechanism))
     if said.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise LogRejected(
@@ -119,7 +119,7 @@ async def authenticate(link: Rpc, security: SecuritySettings) -> None:
         try:
             step = exchange.send(answer.auth_bytes)
         except StopIteration:
-            return
+            return answer.session_lifetime_ms
 
 
 def exchange_of(security: SecuritySettings, *, nonce: Callable[[], str]) -> Exchange:

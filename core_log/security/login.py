@@ -1,5 +1,6 @@
 """How far a connection is on its way to a principal, and which requests it may make meanwhile."""
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -9,6 +10,21 @@ API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 REQUEST_BYTES_MAX = 64 << 10
 """Largest request of a client that is not known yet. Kafka allows 512 KB, for the tickets of
 Kerberos; a message of SCRAM or PLAIN has at most a few hundred bytes."""
+RENEWAL_MS_MIN = 1_000
+
+
+@dataclass(slots=True)
+class Session:
+    """A login that ends, so that its client must authenticate again (KIP-368)."""
+
+    mechanism: str
+    end_ms: int
+    renewed_ms: int | None = None
+    """When it last began to authenticate again."""
+
+    def may_renew(self, now_ms: int) -> bool:
+        """Whether the client may authenticate again now; once a second, as in Kafka."""
+        return self.renewed_ms is None or now_ms - self.renewed_ms >= RENEWAL_MS_MIN
 
 
 class Exchange(Protocol):

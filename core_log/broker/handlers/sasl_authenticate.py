@@ -1,7 +1,8 @@
 """SaslAuthenticate (key 36), versions 0 to 2: one step of a client's authentication.
 
-A refusal is answered a little later, as in Kafka, and then the connection is closed. Deliberately
-not done: the end of a session, after which clients authenticate again (KIP-368).
+Version 1: the time after which the client must authenticate again, as the same user by the same
+mechanism (KIP-368). A refusal is answered a little later, as in Kafka, and then the connection is
+closed. Deliberately not done: nothing.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ from headwater.core_log.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from headwater.core_log.security.login import Exchange, Login
-from headwater.core_log.security.principal import ANONYMOUS, CLUSTER, Principal
+from headwater.core_log.security.login import Exchange, Login, Session
+from headwater.core_log.security.principal import ANONYMOUS, CLUSTER, LOCAL, Principal
 from headwater.core_log.security.scram import AuthenticationFailed
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ REFUSAL_S = 0.1
 """Kafka's connection.failed.authentication.delay.ms: guessing takes longer, and one cannot see how
 far a guess has come."""
 NAME_SHOWN_MAX = 80
+UNENDING = frozenset({CLUSTER, LOCAL})
+"""Principals that need not authenticate again: other brokers, and our own commands."""
 
 
 @handles(SaslAuthenticateRequest)
@@ -42,6 +45,7 @@ async def handle_sasl_authenticate(
     login, exchange = peer.login, peer.login.exchange
     refusal: AuthenticationFailed | None = None
     try:
+        check_mechanism(peer, login)
         token = await step(broker, peer, exchange, bytes(request.auth_bytes))
     except AuthenticationFailed as error:
         token, refusal = b"", error
@@ -50,9 +54,35 @@ async def handle_sasl_authenticate(
         return SaslAuthenticateResponse()
     if refusal is not None:
         return await refuse(broker, peer, login, str(refusal))
-    if exchange.is_done:
-        peer.admit(Principal(exchange.user))
-    return SaslAuthenticateResponse(error_message=None, auth_bytes=token)
+    if not exchange.is_done:
+        return SaslAuthenticateResponse(error_message=None, auth_bytes=token)
+    principal = Principal(exchange.user)
+    if peer.session is not None and principal != peer.principal:
+        was, now = (f"{each.type}.{each.name}" for each in (peer.principal, principal))
+        why = f"Cannot change principals during re-authentication from {was}: {now}"
+        return await refuse(broker, peer, login, why)
+    if peer.session is None and not broker.has_room_for(principal):
+        return await refuse(broker, peer, login, "This user has as many connections as it may have")
+    lifetime_ms = 0 if principal in UNENDING else broker.settings.security.session_ms_max
+    session = None
+    if lifetime_ms:
+        end_ms = broker.clock.monotonic_ms() + lifetime_ms
+        began_ms = None if peer.session is None else peer.session.renewed_ms
+        session = Session(login.mechanism, end_ms, began_ms)
+    peer.admit(principal, session)
+    return SaslAuthenticateResponse(
+        error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms
+    )
+
+
+def check_mechanism(peer: Peer, login: Login) -> None:
+    """Raises `AuthenticationFailed` if a client authenticates again in another way."""
+    session = peer.session
+    if session is not None and session.mechanism != login.mechanism:
+        raise AuthenticationFailed(
+            f"SASL mechanism '{login.mechanism}' requested by client is not supported for "
+            f"re-authentication of mechanism '{session.mechanism}'"
+        )
 
 
 async def step(broker: "Broker", peer: Peer, exchange: Exchange, token: bytes) -> bytes:

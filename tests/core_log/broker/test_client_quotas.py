@@ -57,7 +57,7 @@ def quota(value: float | None, key: str, *parts: tuple[str, str | None]) -> Any:
 
 
 def produce(topic: str = "t", *, acks: int = -1) -> ProduceRequest:
-    part = PartitionProduceData(index=0, records=BATCH)
+    part = PartitionProduceData(index=0, records=memoryview(BATCH))
     data = TopicProduceData(name=topic, partition_data=[part])
     return ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[data])
 

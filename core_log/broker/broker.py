@@ -239,6 +239,11 @@ class Broker:
         await self.metadata.listen(self.replicas.open)
         if self.authorizer is not None:
             self.authorizer.use(self.image.acls.values())
+        elif self.image.scram:
+            logger.warning(
+                "the log has users, and lets everybody on this machine act as a broker, who can "
+                "read what their passwords are checked against; set security.sasl"
+            )
         self.quotas.use(self.image.quotas)
         self.proposals.start()
         self.store.report_strays()

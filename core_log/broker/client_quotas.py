@@ -1,9 +1,9 @@
 """What clients use of the log, held against their quotas."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import replace
-from time import perf_counter_ns
 from typing import Any, Generic, Protocol, TypeVar
 
 from headwater.core_log.foundation.clock import Clock
@@ -24,7 +24,7 @@ FREE = frozenset({CLUSTER, LOCAL})
 """Principals without quotas: other brokers, and our own commands and pipelines."""
 EXEMPT = frozenset({17, 27, 36, 52, 53, 54, 56, 58, 59, 62, 63, 67, 82})
 """APIs that count for nobody, as in Kafka: of brokers, and of authentication."""
-PERCENT_PER_NS = 100 / 1_000_000_000
+PERCENT = 100
 METERS_KEPT = 10_000
 """Clients name themselves as they like: of more of them the oldest are forgotten."""
 UNLIMITED = 0x7FFF_FFFF
@@ -170,17 +170,18 @@ class RequestUse:
         """`peer` is None for a request that another broker has passed on."""
         self._quotas, self._user, self._client_id = quotas, user, client_id
         self._size, self._peer = size, peer
-        self._spent_ns, self._begun_ns = 0, perf_counter_ns()
+        self._time = asyncio.get_running_loop().time
+        self._spent_s, self._begun_s = 0.0, self._time()
         self._mutations_ms = 0
 
     def begin(self) -> None:
-        self._begun_ns = perf_counter_ns()
+        self._begun_s = self._time()
 
     def pause(self) -> None:
         """Called when the request waits, so that the event loop does not work for it."""
-        if self._begun_ns:
-            self._spent_ns += perf_counter_ns() - self._begun_ns
-            self._begun_ns = 0
+        if self._begun_s:
+            self._spent_s += self._time() - self._begun_s
+            self._begun_s = 0.0
 
     @property
     def fetch_bytes_max(self) -> int:
@@ -211,7 +212,7 @@ class RequestUse:
         self._mutations_ms = max(self._mutations_ms, wait_ms)
         return is_allowed
 
-    def answered(self, response: T, version: int, *, wait_ms: int = 0) -> T:
+    def respond(self, response: T, version: int, *, wait_ms: int = 0) -> T:
         """Returns the response with the time that the client must wait; `wait_ms` is what another
         broker has said."""
         wait_ms = self._hold(max(self._requests_ms(), self._mutations_ms, wait_ms))
@@ -227,7 +228,7 @@ class RequestUse:
 
     def _requests_ms(self) -> int:
         self.pause()
-        percent, self._spent_ns = self._spent_ns * PERCENT_PER_NS, 0
+        percent, self._spent_s = self._spent_s * PERCENT, 0.0
         return min(self._record(QuotaKey.REQUESTS, percent), WINDOW_MS)
 
     def _record(self, key: QuotaKey, value: float) -> int:

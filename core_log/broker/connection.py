@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.core_log.foundation.errors import HeadwaterError
-from headwater.core_log.security.login import REQUEST_BYTES_MAX, Login, Session
+from headwater.core_log.security.login import REQUEST_BYTES_MAX, Login, LoginSession
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 from headwater.core_log.storage.files import FileRange
 
@@ -82,10 +82,10 @@ class Peer(Protocol):
     """On whose behalf its requests are made."""
     login: Login | None
     """How far it is with its authentication; None once it is known, or need not be."""
-    session: Session | None
+    session: LoginSession | None
     """When it must authenticate again; None if it need not."""
 
-    def admit(self, principal: Principal, session: Session | None = None) -> None:
+    def admit(self, principal: Principal, session: LoginSession | None = None) -> None:
         """Ends its authentication."""
         ...
 
@@ -125,7 +125,7 @@ class ClientConnection:
         self.client_host, self.client_port = peer.getpeername()[:2]
         self.listener_host, self.listener_port = peer.getsockname()[:2]
         self.principal, self.login = principal, login
-        self.session: Session | None = None
+        self.session: LoginSession | None = None
         self.is_closed = False
         self._buffer = bytearray(FIRST_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -399,7 +399,7 @@ class ClientConnection:
         self._flush()  # an earlier answer, which is valid
         self.close()
 
-    def admit(self, principal: Principal, session: Session | None = None) -> None:
+    def admit(self, principal: Principal, session: LoginSession | None = None) -> None:
         self.principal, self.login, self.session = principal, None, session
 
     def mute(self, wait_ms: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.connection import Answer, Reply, ResponsePart
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
-from headwater.core_log.security.login import Login, Session
+from headwater.core_log.security.login import Login, LoginSession
 from headwater.core_log.security.principal import LOCAL, Principal
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class InProcessChannel:
         self.listener_host, self.listener_port = address
         self.principal: Principal = LOCAL
         self.login: Login | None = None
-        self.session: Session | None = None
+        self.session: LoginSession | None = None
         server.join(self)
 
     @property
@@ -110,7 +110,7 @@ class InProcessChannel:
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)
 
-    def admit(self, principal: Principal, session: Session | None = None) -> None:
+    def admit(self, principal: Principal, session: LoginSession | None = None) -> None:
         self.principal, self.login, self.session = principal, None, session
 
     @property

@@ -315,7 +315,7 @@ class BrokerServer:
         if use is None:
             response = await work
         else:
-            response = use.answered(await count_on(work, use), context.api_version)
+            response = use.respond(await count_on(work, use), context.api_version)
         return encode_response(response, served.api_key, context.api_version, correlation_id)
 
     async def _forward(
@@ -334,7 +334,7 @@ class BrokerServer:
             )
             response: Any = decode(kind, memoryview(data), version, position)
             told_ms = getattr(response, "throttle_time_ms", 0)
-            response = context.use.answered(response, version, wait_ms=told_ms)
+            response = context.use.respond(response, version, wait_ms=told_ms)
             return encode_response(response, served.api_key, version, correlation_id)
         return LENGTH.pack(len(data)) + data
 

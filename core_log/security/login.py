@@ -14,7 +14,7 @@ RENEWAL_MS_MIN = 1_000
 
 
 @dataclass(slots=True)
-class Session:
+class LoginSession:
     """A login that ends, so that its client must authenticate again (KIP-368)."""
 
     mechanism: str

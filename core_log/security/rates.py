@@ -1,7 +1,4 @@
-"""How much a client has used in the last seconds, and how long it must wait, by Kafka's formulas.
-
-Times are milliseconds of a clock that never goes back.
-"""
+"""Rates of use over the last seconds, and the wait until they are within a limit, as in Kafka."""
 
 from collections import deque
 

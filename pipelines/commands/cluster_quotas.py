@@ -61,7 +61,7 @@ def list_quotas(output: Output, address: LogAddress) -> None:
     names = ("user", "client_id", "address", "limit", "value")
     output.result(
         [dict(zip(names, row, strict=True)) for row in rows],
-        table(HEAD, [(*map(shown, row[:3]), row[3], f"{row[4]:g}") for row in rows]),
+        table(HEAD, [(*map(show_name, row[:3]), row[3], f"{row[4]:g}") for row in rows]),
     )
 
 
@@ -146,5 +146,5 @@ def check_key(key: str) -> None:
         raise ConfigError("there is no such limit", limit=key, hint=", ".join(KEYS))
 
 
-def shown(name: str | None) -> str:
+def show_name(name: str | None) -> str:
     return "-" if name is None else name or DEFAULT_SHOWN

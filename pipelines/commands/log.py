@@ -165,9 +165,10 @@ def batch_facts(header: "BatchHeader") -> dict[str, object]:
 
 def show_records(output: Output, place: dict[str, object], data: memoryview) -> None:
     from headwater.core_log.records.record_codec import decode_batch, decode_marker
+    from headwater.core_log.replication.metadata import METADATA_TOPIC
     from headwater.pipelines.terminal.record_lines import record_data, record_line
 
-    number = int(str(place["partition"]))
+    number, is_metadata = int(str(place["partition"])), place["topic"] == METADATA_TOPIC
     header, records = decode_batch(data)
     for record in records:
         if header.is_control:
@@ -177,7 +178,26 @@ def show_records(output: Output, place: dict[str, object], data: memoryview) -> 
             line = f"{number}:{record.offset}\t{time_text(record.timestamp_ms)}\t({kind})"
             output.result(place | facts, [line])
         else:
+            if is_metadata:
+                record = record._replace(value=hide_keys(record.value))
             output.result(place | record_data(record), [record_line(number, record)])
+
+
+def hide_keys(value: bytes | None) -> bytes | None:
+    """Returns a record of the cluster's metadata without what passwords are checked against."""
+    import orjson
+
+    from headwater.core_log.foundation.errors import DecodeError
+    from headwater.core_log.replication.metadata_records import ScramRecord, decode_record
+
+    try:
+        record = decode_record(value or b"")
+    except DecodeError:
+        return value
+    if not isinstance(record, ScramRecord):
+        return value
+    shown = {"type": "scram", "user": record.user, "mechanism": record.mechanism}
+    return orjson.dumps(shown | {"rounds": record.rounds, "keys": "not shown"})
 
 
 def _pairs(facts: dict[str, object]) -> str:

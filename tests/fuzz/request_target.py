@@ -18,7 +18,7 @@ from headwater.core_log.protocol.messages.produce import (
 )
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from headwater.core_log.replication import controller
-from headwater.core_log.security.login import Login, Session
+from headwater.core_log.security.login import Login, LoginSession
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 from tests.core_log.broker.in_memory import SERVED, started
 from tests.core_log.broker.test_every_version import REQUESTS, TOPIC
@@ -41,9 +41,9 @@ class Stub:
     client_host, listener_host, listener_port = "127.0.0.1", "127.0.0.1", 9092
     principal, is_closed = ANONYMOUS, False
     login: Login | None = None
-    session: Session | None = None
+    session: LoginSession | None = None
 
-    def admit(self, principal: Principal, session: Session | None = None) -> None: ...
+    def admit(self, principal: Principal, session: LoginSession | None = None) -> None: ...
     def mute(self, wait_ms: int) -> None: ...
     def close_when_sent(self) -> None: ...
     def close(self) -> None: ...

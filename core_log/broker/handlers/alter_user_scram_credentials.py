@@ -1,6 +1,8 @@
 """AlterUserScramCredentials (key 51), version 0: adds, changes and removes users.
 
-Names that this log uses itself (`__cluster`, `__local`, `ANONYMOUS`) are refused.
+Names that this log uses itself (`__cluster`, `__local`, `ANONYMOUS`) are refused. So are new users
+while every program can act as a broker, without authentication and without a cluster secret: it
+could read what passwords are checked against (decision 29).
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 ACCEPTED = RequestRefusal(ErrorCode.NONE)
+UNGUARDED = RequestRefusal(
+    ErrorCode.SECURITY_DISABLED,
+    "Users are kept only where brokers prove who they are: set security.sasl, or --cluster-secret",
+)
 
 
 @handles(AlterUserScramCredentialsRequest, is_forwarded=True)
@@ -41,9 +47,11 @@ async def handle_alter_user_scram_credentials(
         )
         for each in request.upsertions
     ]
-    outcome = await decide_and_commit(
-        broker, lambda: alter_credentials(broker.image, removals, additions)
-    )
+    outcome: dict[str, RequestRefusal | None] | RequestRefusal = UNGUARDED
+    if broker.authorizer is not None or not additions:
+        outcome = await decide_and_commit(
+            broker, lambda: alter_credentials(broker.image, removals, additions)
+        )
     if isinstance(outcome, RequestRefusal):
         users = [each.user for each in removals] + [each.user for each in additions]
         outcome = dict.fromkeys(users, outcome)

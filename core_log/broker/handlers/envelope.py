@@ -54,6 +54,6 @@ async def handle_envelope(
     if not broker.is_controller or broker.quorum.leader_epoch != epoch:  # the next one knows
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     if use is not None:
-        response = use.answered(response, header.api_version)
+        response = use.respond(response, header.api_version)
     data = encode_response(response, header.api_key, header.api_version, header.correlation_id)
     return EnvelopeResponse(response_data=data[LENGTH.size :])

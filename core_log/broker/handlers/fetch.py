@@ -2,7 +2,7 @@
 
 Batches are sent as they are stored. A batch whose content contradicts its header fails in each
 client; docs/running.md says how to skip it. Records of zstd are served by every version, as Kafka
-does since 4.0.
+does since 4.0. `__cluster_metadata` is read by brokers only (decision 29).
 
 A request of a replica is believed only in version 18, under the present registration of a broker.
 Deliberately not done: fetch sessions (every request names all its partitions), preferred read
@@ -31,6 +31,7 @@ from headwater.core_log.protocol.fetch_frames import (
     write_fetch_answer,
 )
 from headwater.core_log.protocol.messages.fetch import FetchRequest
+from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class PendingFetch:
         partition = self.broker.find_led(part.topic, part.partition)
         if partition is None:
             return FetchLine(self.broker.why_not_led(part.topic, part.partition))
+        if partition.topic == METADATA_TOPIC and self.broker.authorizer is None:
+            return FetchLine(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return read_line(
             partition,
             part,

@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from headwater.core_log.security.login import Exchange, Login, Session
+from headwater.core_log.security.login import Exchange, Login, LoginSession
 from headwater.core_log.security.principal import ANONYMOUS, CLUSTER, LOCAL, Principal
 from headwater.core_log.security.scram import AuthenticationFailed
 
@@ -68,7 +68,7 @@ async def handle_sasl_authenticate(
     if lifetime_ms:
         end_ms = broker.clock.monotonic_ms() + lifetime_ms
         began_ms = None if peer.session is None else peer.session.renewed_ms
-        session = Session(login.mechanism, end_ms, began_ms)
+        session = LoginSession(login.mechanism, end_ms, began_ms)
     peer.admit(principal, session)
     return SaslAuthenticateResponse(
         error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms

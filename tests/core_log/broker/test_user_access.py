@@ -1,12 +1,16 @@
 """Users are described and changed by who may do so on the cluster, as in Kafka."""
 
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 
 from headwater.core_log.broker.authorization import answer
 from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.connection import Reply
 from headwater.core_log.broker.dispatch import RequestContext
+from headwater.core_log.broker.handlers.fetch import handle_fetch
+from headwater.core_log.protocol import message
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -17,6 +21,13 @@ from headwater.core_log.protocol.messages.describe_user_scram_credentials import
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from headwater.core_log.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from headwater.core_log.replication.metadata import METADATA_ID
 from headwater.core_log.security.acls import (
     CLUSTER_NAME,
     Acl,
@@ -128,3 +139,56 @@ async def test_users_that_are_unknown_or_named_twice_are_answered_as_by_kafka(
             "Attempt to describe a user credential that does not exist: c",
         ),
     ]
+
+
+async def test_no_user_is_kept_where_every_program_can_act_as_a_broker() -> None:
+    broker = await started(MemoryFiles())
+
+    refused = await alter(broker, "a", gone=("b",))
+
+    assert set(refused.values()) == {ErrorCode.SECURITY_DISABLED}
+    assert not broker.image.scram
+    await broker.close()
+
+
+@pytest.mark.parametrize("topic", ["__cluster_metadata", METADATA_ID])
+async def test_a_consumer_does_not_get_the_metadata_from_an_open_broker(
+    topic: str | UUID,
+) -> None:
+    broker = await started(MemoryFiles())
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    if isinstance(topic, str):
+        version, asked = 12, FetchTopic(topic=topic, partitions=[part])
+    else:
+        version, asked = 17, FetchTopic(topic_id=topic, partitions=[part])
+    request = FetchRequest(max_bytes=1 << 20, topics=[asked])
+
+    frame = memoryview(message.encode(request, version))
+    context = ALICE._replace(api_version=version)
+    reply = handle_fetch(broker, frame, 0, 1, context)
+
+    assert isinstance(reply, Reply) and reply.chunks is not None
+    [told] = reply.chunks
+    assert isinstance(told, bytes)
+    answer_position = 9  # length, correlation id, no tags
+    said = message.decode(FetchResponse, memoryview(told), version, answer_position)
+    [line] = said.responses[0].partitions
+    assert line.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not line.records
+    await broker.close()
+
+
+async def test_users_behind_a_listener_that_asks_nobody_any_more_are_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = MemoryFiles()
+    broker = await started(files)
+    broker.authorizer = Authorizer()
+    grant(broker, AclOperation.ALTER)
+    await alter(broker, "a")
+    await broker.close()
+
+    broker = await started(files)
+
+    assert "set security.sasl" in caplog.text
+    await broker.close()

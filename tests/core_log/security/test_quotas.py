@@ -65,7 +65,7 @@ def test_a_burst_of_ten_seconds_is_free_and_more_must_wait() -> None:
     assert rate.wait_ms(100.0, 0) == 500
 
 
-def test_what_was_used_is_forgotten_after_eleven_seconds() -> None:
+def test_use_is_forgotten_after_eleven_seconds() -> None:
     rate = SampledRate()
     rate.record(10_000, 0)
 

@@ -70,6 +70,11 @@ class ClientQuotas:
             return None
         return RequestUse(self, principal.name, client_id or "", size, peer)
 
+    def limit_of(self, key: QuotaKey, user: str, client_id: str) -> float | None:
+        """Returns the limit that holds for a client; None without one."""
+        found = self._find(key, user, client_id)
+        return None if found is None else found[1]
+
     def wait_ms(self, key: QuotaKey, user: str, client_id: str, value: float) -> int:
         """Records what was used; returns how long the client must wait."""
         found = self._find(key, user, client_id)
@@ -100,8 +105,8 @@ class ClientQuotas:
 
     def fetch_bytes_max(self, user: str, client_id: str) -> int:
         """Returns the largest answer that is not too large for the quota by itself."""
-        found = self._find(QuotaKey.FETCHED, user, client_id)
-        return UNLIMITED if found is None else min(UNLIMITED, int(found[1] * (WINDOWS - 1)))
+        limit = self.limit_of(QuotaKey.FETCHED, user, client_id)
+        return UNLIMITED if limit is None else min(UNLIMITED, int(limit * (WINDOWS - 1)))
 
     def take_mutations(
         self, user: str, client_id: str, count: int, *, is_strict: bool

@@ -14,6 +14,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import ConnectionRefused
 from headwater.core_log.links.node import open_link
 from headwater.core_log.links.rpc import Rpc
+from headwater.core_log.security.principal import LOCAL
 from headwater.core_log.storage.store import Store
 from tests.core_log.broker.in_memory import SERVED
 from tests.fakes import FaultyFiles, MemoryFiles
@@ -33,6 +34,8 @@ class Cluster:
         self._channels: dict[int, list[InProcessChannel]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
         self.cluster_id: str | None = None
+        self.principal = LOCAL
+        """Who brokers and clients are to each other."""
 
     async def dial(self, host: str, port: int) -> InProcessChannel:
         node_id = int(host.removeprefix("node-"))
@@ -40,6 +43,7 @@ class Cluster:
         if server is None:
             raise ConnectionRefused("connection refused", host=host, port=port)
         channel = InProcessChannel(server, (host, port))
+        channel.principal = self.principal
         self._channels.setdefault(node_id, []).append(channel)
         return channel
 

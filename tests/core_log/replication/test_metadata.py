@@ -11,6 +11,7 @@ from hypothesis.strategies import (
     SearchStrategy,
     booleans,
     builds,
+    floats,
     integers,
     lists,
     none,
@@ -51,6 +52,7 @@ VALUES: dict[object, SearchStrategy[object]] = {
     tuple[int, ...]: lists(NUMBERS).map(tuple),
     tuple[int, ...] | None: none() | lists(NUMBERS).map(tuple),
     str | None: none() | text(),
+    float | None: none() | floats(allow_nan=False, allow_infinity=False),
 }
 
 

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 
     from headwater.pipelines.watching.cluster_state import ClusterState
 
-MIN_IN_SYNC = "min.insync.replicas"
 PROBLEMS_MAX = 20
 SECRET_BYTES = 32
-QUORUM_S = 5.0
-"""Wait for the leader of the quorum; without one, a broker does not answer for longer."""
 WAIT_S = 1.0
 HEAD = ("NODE", "ADDRESS", "VOTE", "METADATA LAG", "LEADS", "REPLICAS", "IN SYNC")
 
@@ -81,24 +78,10 @@ async def look_until_well(output: Output, address: LogAddress) -> "ClusterState"
 
 
 async def look(address: LogAddress) -> "ClusterState":
-    from headwater.core_log.client.cluster_description import NO_QUORUM
-    from headwater.pipelines.watching.cluster_state import state_of
+    from headwater.pipelines.watching.cluster_state import read_state
 
     async with address.open() as log:
-        found, topics = await log.describe_cluster(), await log.topics.all()
-        least = await log.topics.config_of_each([each.name for each in topics], MIN_IN_SYNC)
-        try:
-            async with asyncio.timeout(QUORUM_S):
-                quorum = await log.describe_quorum()
-        except (TimeoutError, LogUnavailable):
-            quorum = NO_QUORUM
-        return state_of(
-            found,
-            quorum,
-            topics,
-            {name: int(value or 1) for name, value in least.items()},
-            await log.brokers.moves(),
-        )
+        return await read_state(log, await log.topics.all())
 
 
 @cluster.command()

@@ -208,7 +208,7 @@ def _find(verdict: "TableVerdict") -> int | str:
     if verdict.unread:
         return "not all compared"
     if verdict.dead:
-        return f"equal but for {format_count(len(verdict.dead), 'dead dead_letter')}"
+        return f"equal but for {format_count(len(verdict.dead), 'dead letter')}"
     if verdict.left_out:
         left_out = ", ".join(map(printable, sorted(verdict.left_out)))
         return f"equal but for {left_out}, not compared"

@@ -1,4 +1,4 @@
-"""Route of the cluster's page: its brokers, and what each of them leads and holds."""
+"""Route of the cluster's page: its nodes, what each holds, what is not well, and what moves."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,27 @@ from starlette.requests import Request
 from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import API, ConsoleRoute
 from headwater.pipelines.console.topic_pages import sizes_of
+from headwater.pipelines.watching.cluster_state import AWAY, read_state
+
+PROBLEMS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerFacts:
-    """One broker."""
+class NodeFacts:
+    """One node, which may have brokers, a vote in the metadata quorum, or both."""
 
     id: int
     address: str
-    is_controller: bool
-    led: int
+    is_away: bool
+    vote: str
+    """`leader`, `voter`, `observer` or `none`."""
+    metadata_lag: int | None
+    """Records of the metadata that it lacks; None where nobody knows."""
+    leads: int
     """Partitions that it leads."""
-    behind: int
-    """Partitions of which it is a replica and not in sync."""
+    replicas: int
+    in_sync: int
+    """Replicas of it that have every record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +35,16 @@ class ClusterPage:
     """The cluster that has the log."""
 
     id: str
-    brokers: list[BrokerFacts]
+    quorum: str
+    nodes: list[NodeFacts]
     topics: int
     partitions: int
     bytes: int | None
     """On disk; None where the cluster does not say."""
+    problems: list[str]
+    """What is not well, at most 200."""
+    moves: list[str]
+    """Partitions that are being moved, at most 200."""
     offline: dict[str, str]
     """Partitions that the disk keeps from being used, with the reason of each."""
     problem: str
@@ -39,28 +52,31 @@ class ClusterPage:
 
 async def cluster(console: ConsoleContext, request: Request) -> ClusterPage:
     async with console.open_log() as log:
-        found, topics = await log.describe_cluster(), await log.topics.all()
+        topics = await log.topics.all()
+        found = await read_state(log, topics)
         sizes = await sizes_of(log)
-    parts = [part for topic in topics for part in topic.partitions]
     now = console.live.now
     return ClusterPage(
         id=found.cluster_id,
-        brokers=[
-            BrokerFacts(
-                id=each.node_id,
-                address=f"{each.host}:{each.port}",
-                is_controller=each.node_id == found.controller_id,
-                led=sum(part.leader == each.node_id for part in parts),
-                behind=sum(
-                    each.node_id in part.replicas and each.node_id not in part.in_sync
-                    for part in parts
-                ),
+        quorum=found.quorum,
+        nodes=[
+            NodeFacts(
+                each.node,
+                each.address,
+                each.address == AWAY,
+                each.vote,
+                each.metadata_lag,
+                each.leads,
+                each.replicas,
+                each.in_sync,
             )
-            for each in found.brokers
+            for each in found.nodes
         ],
         topics=len(topics),
-        partitions=len(parts),
+        partitions=sum(len(topic.partitions) for topic in topics),
         bytes=sum(sizes.values()) if sizes else None,
+        problems=list(found.problems[:PROBLEMS_MAX]),
+        moves=list(found.moves[:PROBLEMS_MAX]),
         offline=dict(now.get("offline_partitions") or {}),
         problem=str(now.get("log_problem") or ""),
     )
@@ -71,7 +87,8 @@ ROUTES = (
         "GET",
         API + "/cluster",
         cluster,
-        "The brokers of the log, what each of them leads, and what their disks refuse.",
+        "The nodes of the log's cluster, what each of them leads and holds, what is not well, and "
+        "what is being moved.",
         ClusterPage,
     ),
 )

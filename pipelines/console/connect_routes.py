@@ -62,6 +62,9 @@ def connect_app(console: ConsoleContext, *, worker: str) -> App:
         ("GET", connector + "/offsets", handlers.offsets),
         ("GET", "/connector-plugins", handlers.plugins),
         ("GET", "/connector-plugins/{plugin}/config", handlers.plugin_config),
+        ("GET", "/admin/loggers", handlers.loggers),
+        ("GET", "/admin/loggers/{logger}", handlers.logger),
+        ("PUT", "/admin/loggers/{logger}", handlers.refuse),
         ("POST", "/connectors", handlers.refuse),
         ("PUT", connector + "/config", handlers.refuse),
         ("PATCH", connector + "/config", handlers.refuse),
@@ -215,6 +218,13 @@ class _Handlers:
                     model = component(kind, is_source=type == "source").settings
                     return json_response(_config_keys(model))
         raise ConnectError(404, f"Unknown plugin {plugin}.")
+
+    async def loggers(self, request: Request) -> Response:
+        """Processes of pipelines have none that can be set from here."""
+        return json_response({})
+
+    async def logger(self, request: Request) -> Response:
+        raise ConnectError(404, f"Logger {request.path_params['logger']} not found.")
 
     async def health(self, request: Request) -> Response:
         message = "Worker has completed startup and is ready to handle requests."

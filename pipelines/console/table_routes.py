@@ -15,6 +15,7 @@ from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import API, TABLE, ConsoleRoute
 from headwater.pipelines.console.hidden_columns import ShownColumn
 from headwater.pipelines.console.table_past import TablePast, TopicActivity
+from headwater.pipelines.console.timeline import Timeline, timeline
 from headwater.pipelines.console.transaction_trace import TracedTransaction
 from headwater.pipelines.journal.schema_differences import (
     column_text,
@@ -139,6 +140,16 @@ def target_versions(positions: Mapping[str, Any], table: str) -> list[TargetVers
     ]
 
 
+async def happenings(console: ConsoleContext, request: Request) -> Timeline:
+    """Of a pipeline, or of one of its tables."""
+    given = request.path_params
+    pipeline = given["pipeline"]
+    tables = console.live.now["pipelines"].get(pipeline, {}).get("tables", {})
+    verified = {table: of.get("verified") for table, of in tables.items()}
+    async with console.open_log() as log:
+        return await timeline(log, pipeline, given.get("table", ""), verified=verified)
+
+
 async def _stored(log: Log, request: Request) -> StoredSchema:
     return await stored_schema(log, request.path_params["pipeline"], request.path_params["table"])
 
@@ -182,5 +193,19 @@ ROUTES = (
         target,
         "The newest versions of the table in targets that keep some, such as a lake.",
         list[TargetVersion],
+    ),
+    *(
+        ConsoleRoute(
+            "GET",
+            path + "/timeline",
+            happenings,
+            f"What happened to {whose}, newest first: schemas, comparisons, commands and the dead "
+            "letters that are left.",
+            Timeline,
+        )
+        for path, whose in (
+            (API + "/pipelines/{pipeline}", "a pipeline and its tables"),
+            (TABLE, "a table"),
+        )
     ),
 )

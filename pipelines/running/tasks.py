@@ -173,9 +173,10 @@ class _TaskLives:
                     )
                 )
 
-            beside = [tasks.create_task(self._follow(desired))]
-            if self._job.is_source:
-                beside.append(tasks.create_task(self._report_verified(desired)))
+            beside = [
+                tasks.create_task(self._follow(desired)),
+                tasks.create_task(self._report_verified(desired)),
+            ]
             while await self._supervise(live, desired, tasks):
                 pass
             for task in beside:
@@ -259,7 +260,8 @@ class _TaskLives:
             logger.exception("%s no longer receives pauses and restarts", self._job.task)
 
     async def _report_verified(self, desired: DesiredState) -> None:
-        """What was found last of each table, by whomever, and before whichever restart."""
+        """What was found last of each table, by whomever, and before whichever restart. Every task
+        tells it, since a source may be done long before its sinks."""
         await self._is_informed.wait()
         seen, reported = desired.now, dict[str, str]()
         while True:

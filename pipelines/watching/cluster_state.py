@@ -1,13 +1,26 @@
 """The state of a cluster: its nodes, its quorum, and the partitions that are not well."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headwater.core_log.client.cluster_admin import Move
-from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
+from headwater.core_log.client.cluster_description import (
+    NO_QUORUM,
+    ClusterDescription,
+    QuorumDescription,
+)
 from headwater.core_log.client.topic_admin import PartitionDescription, TopicDescription
+from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.model.log import TopicPartition
 
+if TYPE_CHECKING:
+    from headwater.core_log.client import KafkaLog
+
+MIN_IN_SYNC = "min.insync.replicas"
+QUORUM_S = 5.0
+"""Wait for the leader of the quorum; without one, a broker does not answer for longer."""
 AWAY = "away"
 
 
@@ -36,6 +49,24 @@ class ClusterState:
     """Empty if every node is there and every replica is in sync."""
     moves: Sequence[str] = ()
     """The partitions that are being moved."""
+
+
+async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> ClusterState:
+    """Of the cluster that has the log, with all its topics."""
+    found = await log.describe_cluster()
+    least = await log.topics.config_of_each([each.name for each in topics], MIN_IN_SYNC)
+    try:
+        async with asyncio.timeout(QUORUM_S):
+            quorum = await log.describe_quorum()
+    except (TimeoutError, LogUnavailable):
+        quorum = NO_QUORUM
+    return state_of(
+        found,
+        quorum,
+        topics,
+        {name: int(value or 1) for name, value in least.items()},
+        await log.brokers.moves(),
+    )
 
 
 def state_of(

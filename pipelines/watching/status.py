@@ -83,9 +83,11 @@ class StatusBoard:
 
     def _know(self, report: TableKnown | TableVerified) -> None:
         has_source = self.shared is None or SOURCE in self._pipelines.get(report.pipeline, {})
-        self._task(report.pipeline, SOURCE if has_source else report.task).know(report.table)
         if isinstance(report, TableVerified):
             self._verified.setdefault(report.pipeline, {})[report.table] = report
+            if not has_source:
+                return  # its tables are known by the tasks that run here
+        self._task(report.pipeline, SOURCE if has_source else report.task).know(report.table)
 
     def forget(self, pipeline: str) -> None:
         """A pipeline that was dropped, or taken out of the file."""

@@ -1,6 +1,7 @@
 """The console's /connect answers as a real worker of Kafka Connect 4.3 does."""
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,13 @@ import pytest
 from tests.compat.connect_worker import SINK, SOURCE, ConnectWorker
 from tests.compat.test_kafka_connect import broker
 from tests.crash.broker_process import BrokerProcess
-from tests.pipelines.console.connect_requests import ACTS, FIXTURE, LOOKS, ConnectRequest, form_of
+from tests.pipelines.console.connect_requests import (
+    ACTS,
+    FIXTURE,
+    LOOKS,
+    ConnectRequest,
+    form_of_answer,
+)
 
 pytestmark = [pytest.mark.compat, pytest.mark.kafka]
 
@@ -31,6 +38,8 @@ def test_recorded_answers_are_those_of_a_worker(broker: BrokerProcess, tmp_path:
                 worker.wait_until(lambda: is_running(worker))
             answers[" ".join(request)] = answer_of(worker.url, request)
 
+    if os.environ.get("HEADWATER_GOLDEN") == "write":
+        Path(FIXTURE).write_text(json.dumps(answers, indent=1) + "\n")
     assert answers == json.loads(Path(FIXTURE).read_text())
 
 
@@ -55,10 +64,12 @@ def has_offsets(worker: ConnectWorker) -> bool:
 
 
 def answer_of(url: str, request: ConnectRequest) -> object:
-    where = request.path.format(source=SOURCE["name"], sink=SINK["name"])
+    where = request.path.format(
+        source=SOURCE["name"], sink=SINK["name"], plugin=SOURCE["connector.class"]
+    )
     try:
         with urlopen(Request(url + where, method=request.method), timeout=30) as response:
             code, content = response.status, response.read()
     except HTTPError as error:
         code, content = error.code, error.read()
-    return [code, form_of(json.loads(content), NAMES) if content else None]
+    return [code, form_of_answer(request, json.loads(content), NAMES) if content else None]

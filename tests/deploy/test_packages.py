@@ -186,6 +186,13 @@ def test_compose_runs_the_same_container_read_only_with_one_volume() -> None:
     ]
     assert services["prometheus"]["network_mode"] == "service:headwater"
     assert "ports" not in ours, "nothing listens beyond loopback"
+    options = {
+        option.partition("=")[0]
+        for service in services.values()
+        for mount in service["tmpfs"]
+        for option in mount.partition(":")[2].split(",")
+    }
+    assert options <= {"", "mode", "size"}, "Podman refuses to start with some of Docker's"
 
 
 def test_the_compose_file_is_one_by_the_specification() -> None:

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 
 
 class ConnectRequest(NamedTuple):
-    """`{source}` and `{sink}` stand for names of connectors."""
+    """`{source}` and `{sink}` stand for names of connectors, `{plugin}` for the class of one."""
 
     method: str
     path: str
 
 
 # Those of kcctl's KafkaConnectApi.java, of kafka-ui's kafka-connect-api.yaml and of Redpanda
-# Console's client (cloudhut/connect-client), read in November 2026. `connectorsOnly=false` adds
-# converters and transforms of a worker, and `/admin/loggers` its loggers: there are none here.
+# Console's client (cloudhut/connect-client), read in November 2026; REFUSED has the others.
+# kcctl asks for plugins with `connectorsOnly=false`, which adds converters and transforms of a
+# worker: there are none here, so that this form is compared by what a plugin is alone.
 LOOKS = tuple(
     ConnectRequest("GET", path)
     for path in (
@@ -28,6 +29,7 @@ LOOKS = tuple(
         "/connectors?expand=info",
         "/connectors?expand=status&expand=info",
         "/connectors?expand=nothing",
+        "/connectors?search=x",
         "/connectors/{source}",
         "/connectors/{source}/",
         "/connectors/{sink}",
@@ -42,6 +44,8 @@ LOOKS = tuple(
         "/connectors/{source}/offsets",
         "/connectors/{sink}/offsets",
         "/connector-plugins",
+        "/connector-plugins?connectorsOnly=true",
+        "/connector-plugins/{plugin}/config",
         "/connectors/{source}/tasks-config",
         "/connector-plugins/Nope/config",
         "/connectors/nobody",
@@ -51,6 +55,8 @@ LOOKS = tuple(
         "/connectors/nobody/tasks/0/status",
         "/connectors/nobody/topics",
         "/connectors/nobody/offsets",
+        "/admin/loggers",
+        "/admin/loggers/nothing.has.this.name",
         "/nothing",
     )
 )
@@ -58,6 +64,7 @@ ACTS = (
     ConnectRequest("PUT", "/connectors/{source}/pause"),
     ConnectRequest("PUT", "/connectors/{source}/resume"),
     ConnectRequest("POST", "/connectors/{source}/restart"),
+    ConnectRequest("POST", "/connectors/{source}/restart?includeTasks=false&onlyFailed=false"),
     ConnectRequest("POST", "/connectors/{source}/restart?includeTasks=true&onlyFailed=false"),
     ConnectRequest("POST", "/connectors/{source}/restart?includeTasks=true&onlyFailed=true"),
     ConnectRequest("POST", "/connectors/{source}/tasks/0/restart"),
@@ -70,10 +77,34 @@ ACTS = (
     ConnectRequest("POST", "/connectors/{source}/status"),
     ConnectRequest("DELETE", "/connector-plugins"),
 )
+REFUSED = (
+    ConnectRequest("POST", "/connectors"),
+    ConnectRequest("POST", "/connectors/"),
+    ConnectRequest("PUT", "/connectors/{sink}/config"),
+    ConnectRequest("PATCH", "/connectors/{sink}/config"),
+    ConnectRequest("DELETE", "/connectors/{sink}"),
+    ConnectRequest("PUT", "/connectors/{sink}/stop"),
+    ConnectRequest("PUT", "/connectors/{sink}/topics/reset"),
+    ConnectRequest("PUT", "/connector-plugins/{plugin}/config/validate"),
+    ConnectRequest("PATCH", "/connectors/{sink}/offsets"),
+    ConnectRequest("DELETE", "/connectors/{sink}/offsets"),
+    ConnectRequest("PUT", "/admin/loggers/headwater"),
+    ConnectRequest("PUT", "/admin/loggers/headwater?scope=cluster"),
+)
+"""Requests of the same clients that would change something: 405, with the file to edit."""
 FREE = ("config", "partition", "offset")
 """Their keys are those of a connector."""
 PASSING = ("trace", "version")
 """They come and go while a worker restarts something."""
+
+
+def form_of_answer(request: ConnectRequest, content: Any, names: dict[str, str]) -> object:
+    """Loggers have names of their own, and optional values of plugins may be there or not."""
+    if request.path == "/admin/loggers":
+        return sorted({repr(form_of(each, names)) for each in content.values()})
+    if request.path == "/connector-plugins/{plugin}/config":
+        return sorted({key for each in content for key in each})
+    return form_of(content, names)
 
 
 def form_of(content: Any, names: dict[str, str]) -> object:

@@ -12,7 +12,14 @@ from headwater.core_log.client.cluster_description import ClusterDescription
 from headwater.pipelines.console.connect_view import file_settings
 from headwater.pipelines.running.owner_client import LockHolder
 from tests.memory_log import MemoryLog
-from tests.pipelines.console.connect_requests import ACTS, FIXTURE, LOOKS, ConnectRequest, form_of
+from tests.pipelines.console.connect_requests import (
+    ACTS,
+    FIXTURE,
+    LOOKS,
+    REFUSED,
+    ConnectRequest,
+    form_of_answer,
+)
 from tests.pipelines.console.served_console import ServedConsole, served_console, sources_of
 
 ANSWERS: Mapping[str, Any] = json.loads(Path(FIXTURE).read_text())
@@ -115,13 +122,18 @@ async def test_an_answer_has_the_form_of_connects_own(tmp_path: Path) -> None:
         await status_known(console)
         different = {}
         for request in (*LOOKS, *ACTS):
-            path = request.path.format(source="shop.source", sink="shop.lake")
-            code, content = await asked(console, request.method, path)
-            form = form_of(content, NAMES) if content is not None else None
+            code, content = await asked(console, request.method, path_of(request))
+            form = form_of_answer(request, content, NAMES) if content is not None else None
             if [code, form] != ANSWERS[" ".join(request)]:
                 different[" ".join(request)] = [code, form], ANSWERS[" ".join(request)]
 
     assert different == {}
+
+
+def path_of(request: ConnectRequest) -> str:
+    return request.path.format(
+        source="shop.source", sink="shop.lake", plugin="headwater.postgres.source"
+    )
 
 
 async def status_known(console: ServedConsole) -> None:
@@ -162,25 +174,14 @@ async def test_an_act_is_a_signal_that_says_from_where_it_comes(sent: list[str])
     ]
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        ConnectRequest("POST", "/connectors"),
-        ConnectRequest("PUT", "/connectors/shop.lake/config"),
-        ConnectRequest("DELETE", "/connectors/shop.lake"),
-        ConnectRequest("PUT", "/connectors/shop.lake/stop"),
-        ConnectRequest("PUT", "/connectors/shop.lake/topics/reset"),
-        ConnectRequest("PUT", "/connector-plugins/headwater.sql.sink/config/validate"),
-        ConnectRequest("DELETE", "/connectors/shop.lake/offsets"),
-    ],
-)
+@pytest.mark.parametrize("request_", REFUSED, ids=" ".join)
 async def test_an_edit_is_refused_with_the_file_to_edit(
     tmp_path: Path, request_: ConnectRequest, sent: list[str]
 ) -> None:
     (tmp_path / "shop.yaml").write_text(FILE)
     async with served(tmp_path / "shop.yaml") as console:
         await status_known(console)
-        code, error = await asked(console, *request_)
+        code, error = await asked(console, request_.method, path_of(request_))
 
     assert (code, error["error_code"]) == (405, 405)
     assert "edit shop.yaml" in error["message"] and sent == []

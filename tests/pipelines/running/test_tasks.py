@@ -1,4 +1,5 @@
-"""A task that was given up begins afresh when a person says so, however soon."""
+"""A task that was given up begins afresh when a person says so, however soon; and comparisons are
+told for as long as any task runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,8 +11,14 @@ from typing import Any
 import pytest
 
 from headwater.core_log.foundation.errors import SinkRejected
-from headwater.pipelines.journal.control import RESTART, Signal, control_topic, write_control
-from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
+from headwater.pipelines.journal.control import (
+    RESTART,
+    VERIFIED,
+    Signal,
+    control_topic,
+    write_control,
+)
+from headwater.pipelines.reports import Report, StateChanged, TableVerified, TaskRun, TaskState
 from headwater.pipelines.running.supervisor import TaskEnvironment
 from headwater.pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
 from tests.fakes import SimulatedClock
@@ -57,3 +64,35 @@ async def test_a_restart_right_after_the_report_of_a_quarantine_is_heard(steps: 
 
     states = [each.state for each in reports if isinstance(each, StateChanged)]
     assert states.count(TaskState.QUARANTINED) == 2
+
+
+async def test_a_comparison_after_the_end_of_the_source_is_told() -> None:
+    log = MemoryLog()
+    await log.ensure_topic(control_topic())
+    reports: list[Report] = []
+
+    @asynccontextmanager
+    async def open_log(_: object) -> AsyncIterator[Any]:
+        yield log
+
+    async def run(task: TaskRun) -> None:
+        if task.name != "source":
+            await asyncio.Event().wait()
+
+    loaded: Any = FakePipeline("shop", {"source": "end", "sql": "run"}, Path(), workers=0)
+    result = {"differing": "2", "rows": "5", "sides": "source,sql", "problem": ""}
+    async with asyncio.TaskGroup() as tasks:
+        listeners = Listeners(reports.append, lambda _: None, lambda _: None)
+        around = TaskEnvironment(SimulatedClock(), Random(7))
+        runner = TaskRunner(tasks, run, open_log, listeners, around)
+        for name in ("source", "sql"):
+            runner.start(TaskAssignment(loaded, name))
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        await write_control(log, "shop", [Signal(VERIFIED, "shop.orders", "v1", result)], now_ms=9)
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        await runner.stop_all()
+
+    found = [each for each in reports if isinstance(each, TableVerified)]
+    assert [(each.table, each.differing, each.at_ms) for each in found] == [("shop.orders", 2, 9)]

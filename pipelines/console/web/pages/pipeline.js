@@ -7,6 +7,7 @@ import { bytes, count, rate, span, toClearMs } from "../words.js";
 import { CommandButton } from "./dialog.js";
 import { Graphs } from "./graphs.js";
 import { Act, Pipeline as Card } from "./overview.js";
+import { Timeline } from "./timeline.js";
 
 export function Pipeline({ pipeline }) {
   const of = status.value.pipelines[pipeline];
@@ -19,6 +20,7 @@ export function Pipeline({ pipeline }) {
       ${Object.entries(of.tasks).map(([name, each]) => html`<tr key=${name}><th scope="row">${name}</th><td><${Pill} state=${each.state} /></td><td class="num">${span(each.lag_ms)}</td><td class="num">${each.lag_records == null ? "–" : count(each.lag_records)}${each.lag_ms > LATE_MS ? html`<br /><span class="dim">${clearing(each, of.tasks.source)}</span>` : null}</td><td class="num">${rate(each.rows_per_s)}</td>
         <td><${Spark} samples=${past.value[`${pipeline}/${name}`]} width=${160} /></td><td class="num">${each.retries || "–"}</td><td class="num">${each.dead_letters || "–"}</td></tr>`)}<//></section>
     <${Graphs} pipeline=${pipeline} />
+    <${Timeline} path=${`/pipelines${place(pipeline)}/timeline`} pipeline=${pipeline} />
     ${Object.entries(of.tasks).map(([name, each]) => html`<${Positions} key=${name} name=${name} of=${each} />`)}
     <${FilePlan} />`;
 }
@@ -29,12 +31,16 @@ function clearing(sink, source) {
   return ms == null ? "not catching up" : `caught up in ${span(ms)}`;
 }
 
+const PARTS_MAX = 40;
+const isOwn = (value) => value.startsWith("{");  // what a source notes for itself, not a place
 function Positions({ name, of }) {
-  const parts = Object.entries(of.positions), gauges = Object.entries(of.gauges ?? {});
+  const gauges = Object.entries(of.gauges ?? {}), parts = Object.entries(of.positions), own = parts.filter(([, value]) => isOwn(value)), places = parts.filter(([, value]) => !isOwn(value));
   if (!parts.length && !gauges.length) return null;
+  const pair = ([part, value]) => html`<dt key=${part}><code>${part}</code></dt><dd><code>${value}</code></dd>`;
   return html`<section class="card"><header><h2>${name}</h2><span class="dim">${name === "source" ? "its position in the source" : "what it has applied"}</span></header><dl class="pairs inset">
     ${gauges.map(([gauge, each]) => html`<dt key=${gauge}>${gauge.replaceAll("_", " ")}</dt><dd>${gauge.endsWith("_bytes") ? bytes(each.value) : count(each.value)}${each.limit ? html` <span class="dim">of ${gauge.endsWith("_bytes") ? bytes(each.limit) : count(each.limit)}</span>` : null}</dd>`)}
-    ${parts.slice(0, 40).map(([part, value]) => html`<dt key=${part}><code>${part}</code></dt><dd><code>${value}</code></dd>`)}${parts.length > 40 ? html`<dt /><dd class="dim">${count(parts.length - 40)} more</dd>` : null}</dl></section>`;
+    ${places.slice(0, PARTS_MAX).map(pair)}${places.length > PARTS_MAX ? html`<dt /><dd class="dim">${count(places.length - PARTS_MAX)} more</dd>` : null}</dl>
+    ${own.length ? html`<details class="more"><summary>What it notes for itself: ${count(own.length)}</summary><dl class="pairs">${own.slice(0, PARTS_MAX).map(pair)}</dl></details>` : null}</section>`;
 }
 
 function FilePlan() {

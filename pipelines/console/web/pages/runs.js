@@ -44,6 +44,6 @@ export function Audit() {
   return html`<header class="top"><div><h1>Who did what</h1><p>The log keeps it for 90 days, without keys or values of rows</p></div></header>
     <section class="card"><${List} label="Actions" head=${["When", "Who", "From", "What", "Target", "Outcome"]}>
       ${answer.map((each) => html`<tr key=${each.id}><td>${at(each.started_ms)}</td><th scope="row">${each.user}</th><td class="dim">${each.host}, ${each.via === "console" ? "console" : "terminal"}</td>
-        <td>${each.command} <span class="dim">${Object.entries(each.options).map(([name, value]) => (value === "True" ? `--${name}` : `--${name} ${value}`)).join(" ")}</span></td><td>${each.target}</td>
+        <td>${each.command} <span class="dim">${Object.entries(each.options).map(([name, value]) => `--${name.replaceAll("_", "-")}${value === "True" ? "" : ` ${value}`}`).join(" ")}</span></td><td>${each.target}</td>
         <td><${Pill} state=${OUTCOMES[each.outcome]} /> <span class="dim">${each.problem || (each.ended_ms ? `after ${span(each.ended_ms - each.started_ms)}` : "no end is known")}</span></td></tr>`)}<//></section>`;
 }

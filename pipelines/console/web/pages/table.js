@@ -8,8 +8,9 @@ import { CommandButton } from "./dialog.js";
 import { Graphs } from "./graphs.js";
 import { Act, Verified } from "./overview.js";
 import { Strip } from "./strip.js";
+import { Entries, LOOK_MS, Marks } from "./timeline.js";
 
-const PLAY_S = 24, NOW_MS = 500, FRESH_SHARE = 260;
+const READING = "reading", PLAY_S = 24, NOW_MS = 500, FRESH_SHARE = 260;
 const NUMERIC = /^(u?int|decimal|double|float)/;
 
 const TABS = [["machine", "Time machine"], ["graphs", "Graphs"], ["verify", "Verification"], ["schema", "Schema"], ["target", "Target"]];
@@ -72,6 +73,7 @@ function Machine({ pipeline, table }) {
   const [loaded, setLoaded] = useState(null), [problem, setProblem] = useState(null), [atMs, setAtMs] = useState(null);
   const [chosen, setChosen] = useState(asked.get("key")), [isPlaying, setPlaying] = useState(false), [trace, setTrace] = useState(null);
   const [wanted, setWanted] = useState(asked.get("only") ?? "");
+  const happened = useAnswer(`${root}/timeline`, LOOK_MS), [versions, setVersions] = useState(null);
 
   const load = async (only) => {
     setProblem(null);
@@ -121,17 +123,19 @@ function Machine({ pipeline, table }) {
   const others = keys.filter((each) => isOther(each, atMs)).length;
   const play = () => { if (!isPlaying && atMs >= flow.to_ms - 50) setAtMs(flow.from_ms); setPlaying(!isPlaying); };
   const pick = async (change) => {
-    setPlaying(false); setAtMs(change.visible_ms); setProblem(null);
+    setPlaying(false); setAtMs(change.visible_ms); setProblem(null); setTrace(READING);
     try {
       setTrace(await fetched(`/pipelines${place(pipeline)}/transactions${place(loaded.topic)}/${change.partition}/${change.offset}?appended_ms=${change.appended_ms}`));
     } catch (error) { setTrace(null); setProblem(error); }
   };
+  const events = [...(happened.answer?.entries ?? []), ...truncatesOf(loaded.changes), ...(versions ?? [])].sort((a, b) => b.at_ms - a.at_ms);
+  const slide = (ms) => { setPlaying(false); setAtMs(Math.min(Math.max(ms, flow.from_ms), flow.to_ms)); };
   const search = (event) => { event.preventDefault(); setChosen(wanted || null); load(wanted); };
   return html`<section class="card machine" aria-label="The table as of a time">
       <div class="moment"><button class="button strong" onClick=${play}>${isPlaying ? "Hold" : "Play"}</button><b>${moment.slice(0, 10)} ${clock(atMs)}</b>
         <span class="dim">UTC, ${atMs >= flow.to_ms - NOW_MS ? "now" : `${span(flow.to_ms - atMs)} ago`}, as committed at the source</span>
         <div class="acts dim" role="status">${others ? `${count(others)} of ${plural(keys.length, "row")} shown ${others === 1 ? "was" : "were"} other than now` : "as now"}</div></div>
-      <${Strip} flow=${flow} atMs=${atMs} set=${(ms) => { setPlaying(false); setAtMs(ms); }} marks=${key?.changes ?? []} />
+      <${Strip} flow=${flow} atMs=${atMs} set=${slide} marks=${key?.changes ?? []}><${Marks} entries=${events} flow=${flow} /><//>
       <div class="ends"><span>${clock(flow.from_ms, false)}</span><span>${looked(loaded)}</span><span>${clock(flow.to_ms, false)}</span></div>
       <form class="then" onSubmit=${search}><label for="key">Key (${loaded.key.join(", ")})</label><input id="key" value=${wanted} placeholder="all that changed last" onInput=${(event) => setWanted(event.target.value)} />
         <button class="button">Show</button>${chosen ? html`<${Command}>${`headwater rows ${pipeline}/${table} ${chosen} --as-of ${moment.slice(0, 23)}Z`}<//>` : null}</form>
@@ -139,8 +143,25 @@ function Machine({ pipeline, table }) {
     ${keys.length ? html`<div class="split"><${Rows} loaded=${loaded} atMs=${atMs} chosen=${chosen} choose=${setChosen} />
       ${key ? html`<${History} name=${loaded.key.join(", ")} columns=${loaded.columns} of=${key} atMs=${atMs} pick=${pick} />` : null}</div>`
     : html`<section class="empty"><h2>The log has no change ${wanted ? "of this key" : "of this table"}</h2></section>`}
-    ${trace ? html`<${Trace} of=${trace} pipeline=${pipeline} />` : null}`;
+    ${trace === READING ? html`<p class="quiet" role="status">Reading the transaction…</p>` : trace ? html`<${Trace} of=${trace} pipeline=${pipeline} />` : null}
+    <section class="card events" aria-label="Timeline"><header><h2>Timeline</h2><span class="dim">${events.length ? "marked above the slider; a time moves the table there" : "nothing has happened to this table yet"}</span>
+      <div class="acts">${versions ? null : html`<${Versions} path=${root} set=${setVersions} />`}</div></header>${happened.problem ? html`<div class="inset"><${Problem} of=${happened.problem} /></div>` : null}${events.length ? html`<${Entries} entries=${events} pick=${slide} />` : null}</section>`;
 }
+
+const truncatesOf = (changes) => changes.filter((each) => each.operation === "t").map((each) => ({ at_ms: each.visible_ms, kind: "truncate", words: "every row deleted", who: "", is_problem: false }));
+
+// A command asks the targets, which takes seconds: only when somebody wants it.
+function Versions({ path, set }) {
+  const [isBusy, setBusy] = useState(false), [problem, setProblem] = useState(null);
+  const look = async () => {
+    setBusy(true); setProblem(null);
+    try { set(versionsOf(await fetched(`${path}/target`))); } catch (error) { setProblem(error); }
+    setBusy(false);
+  };
+  return html`${problem ? html`<span class="differs">${problem.message}</span>` : null}<button class="button" disabled=${isBusy} onClick=${look}>${isBusy ? "Asking…" : "With versions of the targets"}</button>`;
+}
+
+export const versionsOf = (found) => found.filter((each) => Date.parse(each.committed ?? "")).map((each) => ({ at_ms: Date.parse(each.committed), kind: "version", words: `${each.sink} has version ${each.version}`, who: "", is_problem: false }));
 
 const longest = (keys) => keys.reduce((best, each) => (each.changes.length > (best?.changes.length ?? 0) ? each : best), null);
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);

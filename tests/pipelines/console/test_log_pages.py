@@ -81,7 +81,7 @@ def test_a_person_finds_a_message_of_a_topic(
 
         page.get_by_role("link", name="Cluster").click()
         expect(page.get_by_role("heading", name="One broker has the log.")).to_be_visible()
-        expect(page.get_by_role("cell", name="controller and broker")).to_be_visible()
+        expect(page.get_by_role("cell", name="leader")).to_be_visible()
         check_accessible(page)
 
 

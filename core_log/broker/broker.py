@@ -261,6 +261,7 @@ class Broker:
             self.new_id(),
             host=self.address[0],
             port=self.address[1],
+            rack=self.settings.rack or None,
             now_ms=self.clock.now_ms(),
             directory_id=directory_id,
         )

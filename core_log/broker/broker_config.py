@@ -31,6 +31,7 @@ SETTING_NAMES: tuple[tuple[str, ConfigType, str], ...] = (
     ("group.initial.rebalance.delay.ms", INT, "group_rebalance_delay_ms"),
     ("group.min.session.timeout.ms", INT, "group_session_timeout_ms_min"),
     ("log.dirs", STRING, "data"),
+    ("broker.rack", STRING, "rack"),
     ("max.connections", INT, "connections_max"),
     ("node.id", INT, "node_id"),
     ("num.partitions", INT, "default_partitions"),

@@ -132,7 +132,7 @@ class ClusterMember:
                 BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in broker.supported_features.items()
             ],
-            rack=None,
+            rack=broker.settings.rack or None,
             log_dirs=(decode_uuid(broker.store.directory_id),),
             previous_broker_epoch=broker.broker_epoch,
         )

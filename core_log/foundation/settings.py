@@ -278,6 +278,9 @@ class BrokerSettings(Settings):
     """File with the secret by which the brokers of a cluster know each other."""
     node_id: int = Field(1, ge=0)
     """Number of this broker in its cluster."""
+    rack: str = ""
+    """Where this broker is: another room, zone or machine. The replicas of a partition lie in
+    different racks as far as there are enough."""
     join: list[str] = []
     """HOST:PORT of some brokers of the cluster that this one joins; without any it begins a cluster
     of its own."""

@@ -1,9 +1,12 @@
 """Checks the assignment of a topic's partitions to brokers, or makes one for the live brokers."""
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
+from headwater.core_log.model.replica_placement import Racks
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import (
     DEFAULT,
@@ -134,18 +137,41 @@ def _deal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor {factor} is larger than the number of live brokers, {len(alive)}",
         )
-    return place(alive, first=first, count=count, replication_factor=factor)
+    racks = {each: image.brokers[each].rack for each in alive}
+    return place(racks, first=first, count=count, replication_factor=factor)
 
 
 def place(
-    brokers: Sequence[int], *, first: int, count: int, replication_factor: int
+    brokers: Racks, *, first: int, count: int, replication_factor: int
 ) -> list[tuple[int, ...]]:
-    """Assigns replicas in turn, so that leaders, the first of each, are spread evenly."""
+    """Assigns replicas in turn, so that leaders, the first of each, are spread evenly, and the
+    replicas of a partition over racks. A broker without a rack is one of its own."""
     assert replication_factor <= len(brokers), "each replica has a broker of its own"
-    return [
-        tuple(brokers[(first + index + nth) % len(brokers)] for nth in range(replication_factor))
-        for index in range(count)
-    ]
+    order, placed = _in_turns(brokers), list[Replicas]()
+    for index in range(first, first + count):
+        start = index % len(order)
+        around = [*order[start:], *order[:start]]
+        replicas = around[:1]
+        while len(replicas) < replication_factor:
+            used = Counter(brokers[each] for each in replicas if brokers[each] is not None)
+            free = [each for each in around if each not in replicas]
+            # of equals the next one in turn, since min takes the first
+            replicas.append(min(free, key=lambda each: used[brokers[each]]))
+        placed.append(tuple(replicas))
+    return placed
+
+
+def _in_turns(brokers: Racks) -> list[int]:
+    """Returns the brokers so that each rack has its turn."""
+    racks = defaultdict[str | None, list[int]](list)
+    alone = list[list[int]]()
+    for each in sorted(brokers):
+        if brokers[each] is None:
+            alone.append([each])
+        else:
+            racks[brokers[each]].append(each)
+    groups = sorted([*racks.values(), *alone])
+    return [each for turn in zip_longest(*groups) for each in turn if each is not None]
 
 
 NAME_LENGTH_MAX = 249  # with `-<partition>` appended, a directory name is at most 255 bytes long

@@ -1,5 +1,6 @@
-"""Kafka's command line tools, in one Java process for all calls."""
+"""Kafka's command line tools in one Java process for all calls, and their words made comparable."""
 
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,6 @@ TOOLS: Mapping[str, str] = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
-    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
@@ -23,6 +23,24 @@ TOOLS: Mapping[str, str] = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
+ADDRESS_LAST = "kafka-cluster"
+"""The address belongs to its subcommands."""
+SUBSTITUTES: Sequence[tuple[str, str]] = (
+    (r"\[[\w -]+(?: \| [\w -]+)?\] (?:WARN|ERROR) .*\n", ""),  # what libraries log
+    (r"\tat .*\n", ""),
+    (r"\b[\w-]{22}\b(?=[\s\",\]]|$)", "ID"),
+    (r"\b1[67]\d{11}\b", "TIME"),
+    (r"(?<=\"logDir\":)\"[^\"]*\"|(?<=\"log_dirs\":)\[[^]]*\]", "DIRECTORY"),
+    (r"(?<=\"size\":)\d+", "SIZE"),
+    (r"(LeaderId|LeaderEpoch|HighWatermark|MaxFollowerLag\w*|Epoch):\s+-?\d+", r"\1: N"),
+    (r"(?m)^\d\s+ID\s+\d+\s+\d+\s+TIME\s+TIME\s+\w+", "NODE ID END LAG TIME TIME ROLE"),
+    (r"(?<=\")CONTROLLER(?=://)", "PLAINTEXT"),
+    (r"[ \t]+(?=\n)", ""),
+    (r"(?<=\S)[ \t]{2,}", " "),
+)
+"""What differs from run to run, and the widths of columns that follow from it."""
+IN_SYNC = re.compile(r"(?<=Isr: )[\d,]+")
+ERROR = re.compile(r"\b[A-Z]\w+(?:Exception|Error)\b")
 
 
 class Said(NamedTuple):
@@ -33,8 +51,8 @@ class Said(NamedTuple):
 class KafkaTools:
     """As the scripts in Kafka's `bin`, with the cluster's address put in."""
 
-    def __init__(self, java: Sequence[str], bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, java: Sequence[str], addresses: Mapping[int, str]) -> None:
+        self._addresses = addresses
         self._process: subprocess.Popen[str] = start_owned(
             [*java, SOURCE],
             stdin=subprocess.PIPE,
@@ -46,11 +64,11 @@ class KafkaTools:
     def run(self, command: str) -> Said:
         """Standard output and error of one command, as a shell has it."""
         name, *arguments = shlex.split(command)
+        address = ["--bootstrap-server", ",".join(self._addresses.values())]
+        is_last = name == ADDRESS_LAST
+        words = [TOOLS[name], *([*arguments, *address] if is_last else [*address, *arguments])]
         process = self._process
         assert process.stdin is not None and process.stdout is not None, "they are pipes"
-        words = [TOOLS[name], "--bootstrap-server", self._bootstrap, *arguments]
-        if name in ("kafka-cluster", "kafka-metadata-quorum", "kafka-features"):
-            words = [TOOLS[name], *_with_address(name, self._bootstrap, arguments)]
         process.stdin.write(SEPARATOR.join(words) + "\n")
         process.stdin.flush()
         said = list[str]()
@@ -61,13 +79,21 @@ class KafkaTools:
             said.append(line)
         raise AssertionError("the process of the tools has ended")
 
+    def normal(self, said: Said) -> str:
+        """The text without what differs from run to run; of a failure only its errors, since their
+        words are each maker's own."""
+        text = said.text
+        for node, address in self._addresses.items():
+            host, _, port = address.rpartition(":")
+            text = re.sub(rf"{host}[: ]{port}\b", f"node-{node}", text)
+        errors = sorted(set(ERROR.findall(text)) - {"ExecutionException"})
+        if errors or said.exit_code:
+            return f"exit code {said.exit_code}: {' '.join(errors)}\n"
+        for pattern, substitute in SUBSTITUTES:
+            text = re.sub(pattern, substitute, text)
+        text = IN_SYNC.sub(lambda each: ",".join(sorted(each[0].split(","))), text)
+        return text.strip() + "\n"
+
     def end(self) -> None:
         self._process.kill()
         self._process.communicate()
-
-
-def _with_address(name: str, bootstrap: str, arguments: Sequence[str]) -> Sequence[str]:
-    """Where subcommands have the address in another place."""
-    if name == "kafka-cluster":
-        return [*arguments, "--bootstrap-server", bootstrap]
-    return ["--bootstrap-server", bootstrap, *arguments]

@@ -225,6 +225,12 @@ class KafkaNodes(Nodes):
 class HeadwaterNodes(Nodes):
     """Ours; the first begins the cluster and the others join it."""
 
+    def __init__(
+        self, directory: Path, links: Links | None = None, *, settings: Sequence[str] = ()
+    ) -> None:
+        super().__init__(directory, links)
+        self._settings = settings
+
     def data(self, node: int) -> Path:
         return self.directory / f"data-{node}"
 
@@ -235,6 +241,7 @@ class HeadwaterNodes(Nodes):
         program = [sys.executable, "-m", "headwater.pipelines.cli", "broker"]
         place = ["--data", self.data(node), "--listen", self.addresses[node]]
         settings = [f"node_id={node}", "internal_partitions=4", "auto_create_topics=false"]
+        settings += self._settings
         others = [address for each, address in self.addresses.items() if each != node]
         is_founder = node == 1 and not self.has_begun
         self.has_begun = True

@@ -65,14 +65,14 @@ class Play:
         await self._led()
         try:
             await self._workload.begin()
-            await self._in_sync()
+            await self.wait_in_sync()
             await self._all(steps)
             self._nodes.heal()
             if self._nodes.links is not None:
                 await self._links.heal()
-            await self._in_sync()
+            await self.wait_in_sync()
             await self._workload.finish()
-            await self._in_sync()
+            await self.wait_in_sync()
         except BaseException:
             self._workload.abandon()
             raise
@@ -95,7 +95,7 @@ class Play:
             case ["work", count]:
                 await self._workload.work(int(count))
             case ["in", "sync"]:
-                await self._in_sync()
+                await self.wait_in_sync()
             case ["led"]:
                 await self._led()
             case ["refused"]:
@@ -166,7 +166,7 @@ class Play:
                 return await self._view.coordinator(name, TRANSACTION_KIND, awake)
         raise AssertionError(f"nobody is called so: {whom!r}")
 
-    async def _in_sync(self) -> None:
+    async def wait_in_sync(self) -> None:
         await self._until_sound(COUNT)
 
     async def _led(self) -> None:

@@ -7,6 +7,7 @@ metrics.
 """
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import (
@@ -92,7 +93,7 @@ def describe(
         if not name:
             of_cluster = broker.image.cluster_config
             entries = broker.configs.describe({}, of_cluster.keys() & {*(wanted or of_cluster)})
-            return [topic_line(each, request) for each in entries]
+            return [topic_line(replace(e, synonyms=e.synonyms[:1]), request) for e in entries]
         own = broker.image.brokers[broker.node_id]
         settings = broker_entries(
             broker.settings,

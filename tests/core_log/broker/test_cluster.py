@@ -463,3 +463,20 @@ async def test_a_broker_alone_gives_nobody_its_vote(cluster: Cluster) -> None:
 
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert first.is_controller
+
+
+async def test_the_racks_of_brokers_are_known_after_every_start(cluster: Cluster) -> None:
+    await cluster.start(1, rack="a")
+    await cluster.start(2, rack="b")
+    await cluster.start(3)
+    client = await cluster.client_of(3)
+    before = await client.ask(DescribeClusterRequest())
+    await cluster.stop(2)
+
+    await cluster.start(2, rack="c")
+
+    assert [each.rack for each in before.brokers] == ["a", "b", None]
+    await cluster.until(lambda: cluster.brokers[3].image.brokers[2].rack == "c")
+    after = await client.ask(DescribeClusterRequest())
+    assert [each.rack for each in after.brokers] == ["a", "c", None]
+    client.close()

@@ -1,0 +1,96 @@
+"""Kafka's own tools say the same of three brokers of ours as of three of Apache Kafka, but for the
+differences that docs/kafka-tools.md lists."""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Sequence
+from difflib import unified_diff
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.cluster.kafka_tools import KafkaTools
+from tests.cluster.nodes import HeadwaterNodes, KafkaNodes, Nodes
+from tests.cluster.scenario import Play
+from tests.contract.apache_kafka import java
+
+ROOT = Path(__file__).resolve().parents[2]
+SESSION = Path(__file__).parent / "tool_sessions" / "administration.txt"
+PAGE = ROOT / "docs" / "kafka-tools.md"
+LISTED = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
+PATIENCE_S, LOOK_S = 120, 0.5
+
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.slow,
+    pytest.mark.kafka,
+    pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="takes minutes"),
+]
+
+
+def test_the_tools_say_the_same_but_for_what_the_page_lists(tmp_path: Path) -> None:
+    jars = java(os.environ["HEADWATER_KAFKA_JARS"])
+    lines = [each for each in SESSION.read_text().splitlines() if each and each[0] != "#"]
+    said = list[Sequence[tuple[str, str]]]()
+    for name in ("ours", "kafka"):
+        directory = tmp_path / name
+        directory.mkdir()
+        said.append(play(nodes_of(name, directory, jars), jars, lines))
+
+    ours, kafkas = said
+    differences = [
+        (command, "\n".join(unified_diff(theirs.splitlines(), own.splitlines(), lineterm="", n=0)))
+        for (command, own), (_, theirs) in zip(ours, kafkas, strict=True)
+        if own != theirs
+    ]
+    listed = set(LISTED.findall(PAGE.read_text()))
+    found = {command for command, _ in differences}
+    assert found - listed == set(), "\n\n".join(
+        f"{command}\n{text}" for command, text in differences if command not in listed
+    )
+    assert listed - found == set(), "the page lists what is the same by now"
+
+
+def nodes_of(name: str, directory: Path, jars: Sequence[str]) -> Nodes:
+    """With the same default in the settings of both: KafkaNodes have it."""
+    if name == "kafka":
+        return KafkaNodes(directory, jars)
+    return HeadwaterNodes(directory, settings=["config.min.insync.replicas=2"])
+
+
+def play(nodes: Nodes, jars: Sequence[str], lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns each command with what its tool said."""
+    for node in nodes.addresses:
+        nodes.start(node)
+    tools = KafkaTools(jars, nodes.addresses)
+    try:
+        asyncio.run(Play(nodes, Random(0)).wait_in_sync())
+        return [said for line in lines for said in _one(nodes, tools, line)]
+    finally:
+        tools.end()
+        nodes.end()
+
+
+def _one(nodes: Nodes, tools: KafkaTools, line: str) -> list[tuple[str, str]]:
+    verb, _, rest = line.partition(" ")
+    match verb:
+        case "kill":
+            nodes.kill(int(rest))
+        case "start":
+            nodes.start(int(rest))
+        case "write":
+            name, _, text = rest.partition(" ")
+            (nodes.directory / name).write_text(text)
+        case "until":
+            command, _, wanted = rest.partition(" says ")
+            end_s = time.monotonic() + PATIENCE_S
+            while wanted not in (text := tools.run(command).text):
+                assert time.monotonic() < end_s, f"{command}: {text}"
+                time.sleep(LOOK_S)
+        case _:
+            said = tools.run(line.replace("DIRECTORY", str(nodes.directory)))
+            return [(line, tools.normal(said))]
+    return []

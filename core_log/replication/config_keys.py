@@ -45,6 +45,9 @@ class ConfigKey:
     """The name of this key's broker-wide default in Kafka's server.properties."""
     documentation: str
     check: ValueCheck | None = None
+    has_derived_default: bool = False
+    """Whether Kafka derives the default from a setting with another unit, so that it is no synonym
+    of the value."""
 
     def parse(self, text: str) -> Value:
         """Returns the value as its type; raises `ConfigError` for invalid text."""

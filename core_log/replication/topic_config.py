@@ -101,6 +101,7 @@ TOPIC_KEYS = (
         "log.flush.interval.ms",
         "Without effect: every batch is on disk before it is readable or acknowledged by acks=all.",
         at_least(0),
+        has_derived_default=True,
     ),
     ConfigKey(
         "index.interval.bytes",
@@ -200,6 +201,7 @@ TOPIC_KEYS = (
         "With cleanup.policy delete, segments go when their newest record is older than this; "
         "-1 for no limit.",
         at_least(-1),
+        has_derived_default=True,
     ),
     ConfigKey(
         "segment.bytes",
@@ -224,6 +226,7 @@ TOPIC_KEYS = (
         "log.roll.jitter.ms",
         "Spreads the closing of segments by age: up to this much earlier, by partition.",
         at_least(0),
+        has_derived_default=True,
     ),
     ConfigKey(
         "segment.ms",
@@ -232,6 +235,7 @@ TOPIC_KEYS = (
         "log.roll.ms",
         "A segment file is closed, and a new one begun, at this age.",
         at_least(1),
+        has_derived_default=True,
     ),
     ConfigKey(
         "unclean.leader.election.enable",
@@ -265,7 +269,7 @@ class ConfigEntry:
 
     @property
     def source(self) -> ConfigSource:
-        return self.synonyms[0].source
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
 
 
 class TopicConfigs:
@@ -340,8 +344,10 @@ class TopicConfigs:
             )
             if key.name in values
         ]
-        at_last = ConfigSynonym(key.broker_name, key.default, ConfigSource.DEFAULT_CONFIG)
-        return ConfigEntry(key, (*synonyms, at_last)[0].value, (*synonyms, at_last))
+        if not key.has_derived_default:
+            default = ConfigSynonym(key.broker_name, key.default, ConfigSource.DEFAULT_CONFIG)
+            synonyms.append(default)
+        return ConfigEntry(key, synonyms[0].value if synonyms else key.default, tuple(synonyms))
 
 
 def key_of(name: str) -> ConfigKey:

@@ -40,8 +40,7 @@ async def test_the_configuration_of_a_topic_is_explained(broker: Broker, version
     retention, segment = response.results[0].configs
     assert (retention.name, retention.value, retention.config_source) == ("retention.ms", "5", 1)
     assert [(each.name, each.value, each.source) for each in retention.synonyms] == [
-        ("retention.ms", "5", 1),
-        ("log.retention.ms", "604800000", 5),
+        ("retention.ms", "5", 1)
     ]
     assert (segment.value, segment.config_source) == ("60000", 4)
     assert not (retention.read_only or retention.is_sensitive)

@@ -99,8 +99,9 @@ def test_each_value_says_where_it_comes_from() -> None:
     assert kept.synonyms == (
         ("retention.ms", "2000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         ("log.retention.ms", "1000", ConfigSource.STATIC_BROKER_CONFIG),
-        ("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
-    )
+    ), "Kafka's default is log.retention.hours"
+    assert entries["segment.jitter.ms"].synonyms == ()
+    assert entries["segment.jitter.ms"].source is ConfigSource.DEFAULT_CONFIG
     assert entries["segment.ms"].source is ConfigSource.STATIC_BROKER_CONFIG
     assert entries["segment.ms"].synonyms[0].name == "log.roll.ms"
     assert entries["segment.bytes"].source is ConfigSource.DEFAULT_CONFIG

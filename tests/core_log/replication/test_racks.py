@@ -14,7 +14,7 @@ from headwater.core_log.replication.metadata import Topic
 from tests.core_log.replication.controller_in_memory import Scene
 
 
-def test_without_racks_replicas_follow_one_another() -> None:
+def test_replicas_follow_one_another_where_there_are_no_racks() -> None:
     brokers = dict.fromkeys((1, 2, 3, 4))
 
     assert place(brokers, first=1, count=3, replication_factor=3) == [

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headwater.connectors.mysql.events.group_reader import OTHER_FORM
+from headwater.connectors.mysql.events.group_reader import LEFT
 from headwater.connectors.mysql.schema_history.form_change import kinds_of_change
+from headwater.connectors.mysql.schema_history.stream_forms import OTHER_FORM, StreamForms
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, restored_table
 from headwater.connectors.mysql.server.connection import MysqlConnection
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
@@ -40,8 +41,6 @@ class CapturedTables:
         self._context, self._questions = context, questions
         self._server, self._catalog = server, catalog
         self.by_name: dict[TableId, MysqlTable] = {}
-        self._known_at: dict[TableId, FilePosition] = {}
-        """Where the log ended after a table was looked up."""
 
     async def find(self, rows: RowsBesideStream, resume_from: Positions, lost: str) -> None:
         """Tables have the form that the stream has at its position, if it was stored."""
@@ -63,12 +62,15 @@ class CapturedTables:
             table = found.get(name)
             said = resume_from.get(progress_part(name))
             progress = None if said is None else MysqlTableProgress.parse(said)
+            former = None
             if name in stored and progress is not None:
                 form = restored_table(name, stored[name], is_mariadb=self._server.is_mariadb)
+                if (earlier := stored[name].get("former")) is not None:
+                    former = restored_table(name, earlier, is_mariadb=self._server.is_mariadb)
                 table = form if table is None else form.with_size_of(table)
             assert table is not None, "a name comes from the catalogue or has a form"
             table = self.by_name[name] = self._with_key(await self._by_rules(table), rows)
-            self._known_at[name] = end
+            rows.forms.known_at[name] = end
             if table.problem:
                 if name in stored:
                     rows.leave(name)
@@ -77,7 +79,7 @@ class CapturedTables:
                 why = lost or "the table was created again"
                 rows.read_again(table, why, (), has_other_key=True)
             else:
-                rows.restore(table, progress)
+                rows.restore(table, progress, former)
         self._report_left_out()
 
     async def _by_rules(self, table: MysqlTable) -> MysqlTable:
@@ -120,20 +122,59 @@ class CapturedTables:
             if now is not None:
                 now = self._with_key(await self._by_rules(now), rows)
             end = await asyncio.to_thread(self._server.log_end, self._questions)
-            before = self.by_name.get(name)
-            if now is not None:
-                self._check_declared(name, now, why, end, place)
-                self._known_at[name] = end
-            self._take_on(name, before, now, why, rows)
+            if now is None or now.problem:
+                if not self._is_put_off(name, why, rows, end, place):
+                    self._leave(name, now, rows)
+                continue
+            self._check_declared(name, now, why, end, place, rows.forms)
+            rows.forms.known_at[name] = rows.forms.looked_at[name] = end
+            rows.forms.leaving.pop(name, None)
+            self._take_on(name, now, why, rows)
         self._report_left_out()
 
+    def _is_put_off(
+        self,
+        name: TableId,
+        why: str,
+        rows: RowsBesideStream,
+        end: FilePosition,
+        place: FilePosition,
+    ) -> bool:
+        """Whether a table that is gone, or cannot be captured any more, still has changes to come:
+        up to where the log ends now it may have had forms that can be read."""
+        forms, before = rows.forms, self.by_name.get(name)
+        left_at = forms.leaving.pop(name, None)
+        is_captured = before is not None and not before.problem and name in forms.written
+        has_come = left_at is not None and place.order >= left_at.order
+        if not is_captured or has_come or place.order >= end.order:
+            return False
+        forms.known_at[name] = forms.looked_at[name] = forms.leaving[name] = end
+        rows.leave(name, until_read=why or LEFT)
+        return True
+
+    def _leave(self, name: TableId, now: MysqlTable | None, rows: RowsBesideStream) -> None:
+        if now is None and name not in self.by_name:
+            return
+        rows.leave(name)
+        rows.notes[form_part(name)] = ""
+        if now is None:
+            del self.by_name[name]
+        else:
+            self.by_name[name] = now
+
     def _check_declared(
-        self, name: TableId, now: MysqlTable, why: str, end: FilePosition, place: FilePosition
+        self,
+        name: TableId,
+        now: MysqlTable,
+        why: str,
+        end: FilePosition,
+        place: FilePosition,
+        forms: StreamForms,
     ) -> None:
         """Raises if rows have a form that the table had neither before nor now."""
         before = self.by_name.get(name)
         is_same = before is not None and now.has_form_of(before)
-        is_later = place.order > self._known_at.get(name, end).order
+        is_later = place.order > forms.known_at.get(name, end).order
         if why == OTHER_FORM and is_same and is_later:
             raise SourceRejected(
                 "rows of a table are logged in a form that the catalogue does not declare",
@@ -141,34 +182,18 @@ class CapturedTables:
                 hint="ALTER TABLE ... FORCE makes the table anew with the server's own types",
             )
 
-    def _take_on(
-        self,
-        name: TableId,
-        before: MysqlTable | None,
-        now: MysqlTable | None,
-        why: str,
-        rows: RowsBesideStream,
-    ) -> None:
-        if now is None:
-            if before is not None:
-                del self.by_name[name]
-                rows.leave(name)
-                rows.notes[form_part(name)] = ""
-            return
+    def _take_on(self, name: TableId, now: MysqlTable, why: str, rows: RowsBesideStream) -> None:
+        before, forms = self.by_name.get(name), rows.forms
         self.by_name[name] = now
-        if now.problem:
-            rows.leave(name)
-            rows.notes[form_part(name)] = ""
-        elif before is None and not rows.knows(name):
+        if before is None and not rows.knows(name):
             rows.restore(now, None)
-        else:
-            kinds = () if before is None else kinds_of_change(before, now)
-            rows.read_again(
-                now,
-                why or "the table was created again",
-                kinds,
-                has_other_key=before is None or not now.has_key_of(before),
-            )
+            return
+        rows.read_again(
+            now,
+            why or "the table was created again",
+            () if before is None else kinds_of_change(before, now),
+            has_other_key=name not in forms.written or not forms.has_key(now),
+        )
 
 
 def _table_of(name: str) -> TableId:

@@ -17,6 +17,7 @@ from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
+from headwater.connectors.snapshot.stream_first import has_stream_next
 from headwater.core_log.client.gather import in_thread, let_go
 from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
 
@@ -52,6 +53,8 @@ class BinlogFollower:
         self._told = reader.position.text
         self._readable: asyncio.Future[None] | None = None
         self._stirring: asyncio.Future[None] | None = None
+        self._has_more_rows = False
+        """Whether the next chunk waits for what the server may have sent meanwhile."""
 
     @property
     def is_over(self) -> bool:
@@ -72,7 +75,7 @@ class BinlogFollower:
                     async with aclosing(self._streamed(events)) as streamed:
                         async for batch in streamed:
                             yield batch
-                elif self._transport.is_dry:
+                elif self._transport.is_dry and not self._has_more_rows:
                     await self._something()
             if (last := self._position_batch()) is not None:
                 yield last
@@ -82,10 +85,13 @@ class BinlogFollower:
                     await let_go(waiting)
 
     async def _beside(self) -> AsyncGenerator[ChangeBatch, None]:
-        """Emits rows that were read beside the stream."""
+        """Emits rows that were read beside the stream; after a chunk the stream has its turn."""
+        self._has_more_rows = False
         while not (self._reader.is_open or self._is_told_open):
             while (batch := await self._rows.ready(self._reader.position.place)) is not None:
                 yield replace(batch, positions={**batch.positions})
+                if self._has_more_rows := await has_stream_next(self._readable, batch):
+                    return
             if not self._reader.is_at_stop:
                 return
             async with aclosing(self._rows.whole_table()) as batches:

@@ -25,6 +25,10 @@ REQUIRED = {
     "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
 }
 """Variables of the server, the values that exactness needs, and what sets them."""
+REASONS = {
+    "binlog_row_metadata": ": only then does the log name columns and types, without which"
+    " histories lack the changes that were made in a former form of a table"
+}
 
 
 def unmet_requirements(connection: MysqlConnection, server: MysqlServer) -> list[tuple[str, str]]:
@@ -38,7 +42,10 @@ def unmet_requirements(connection: MysqlConnection, server: MysqlServer) -> list
             )
         }
     return [
-        (f"{name} of the server is {said[name]}, and has to be {wanted}", cure)
+        (
+            f"{name} of the server is {said[name]}, and has to be {wanted}{REASONS.get(name, '')}",
+            cure,
+        )
         for name, (wanted, cure) in REQUIRED.items()
         if said.get(name, wanted) != wanted and not (name == "log_bin" and said[name] == "1")
     ]

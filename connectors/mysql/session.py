@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
@@ -26,7 +27,7 @@ from headwater.connectors.mysql.resume_check import (
     check_resumable,
     first_position,
 )
-from headwater.connectors.mysql.server.catalog import MysqlCatalog
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
 from headwater.connectors.mysql.server.connection import MysqlConnection, connect, finish
 from headwater.connectors.mysql.server.server_identity import (
     FilePosition,
@@ -37,11 +38,10 @@ from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
 from headwater.connectors.source import Control, SourceContext
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
-from headwater.core_log.model.changes import (
-    ChangeBatch,
-    Positions,
-)
-from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.model.changes import ChangeBatch, Positions
+from headwater.core_log.model.table_schema import TableId, TableSchema
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.5
 
@@ -54,7 +54,9 @@ class MysqlSession:
     ) -> None:
         self._settings, self._context, self._resume_from = settings, context, resume_from
         self._rows: RowsBesideStream | None = None
-        self._admitted: set[int] = set()
+        self._tables: dict[TableId, MysqlTable] = {}
+        self._admitted: dict[int, bool] = {}
+        """Whether rows of a schema may enter the log."""
         self._kept: list[TableSchema] = []
 
     async def control(self, control: Control) -> None:
@@ -73,6 +75,7 @@ class MysqlSession:
             if lost:
                 self._resume_from = {}
             tables = CapturedTables(self._context, questions, server, catalog)
+            self._tables = tables.by_name
             reader = self._reader(position, server, catalog, tables, charsets)
             reading = asyncio.Lock()
             rows = self._rows = RowsBesideStream(
@@ -180,12 +183,20 @@ class MysqlSession:
         return await self._admit(replace(batch, positions={**parts, **batch.positions}))
 
     async def _admit(self, batch: ChangeBatch) -> ChangeBatch:
-        """Asks the rules that hide columns before the first row of each schema."""
+        """Asks the rules that hide columns before the first row of each schema. Rows of a form that
+        the table no longer has are left out if it would show them."""
         for changes in batch.tables:
-            if id(changes.schema) in self._admitted:
+            schema = changes.schema
+            if id(schema) in self._admitted:
                 continue
-            if (error := await self._context.refusal(changes.schema, is_next=True)) is not None:
+            error = await self._context.refusal(schema, is_next=True)
+            present = self._tables.get(schema.table)
+            if error is not None and (present is None or present.schema == schema):
                 raise error
-            self._admitted.add(id(changes.schema))
-            self._kept.append(changes.schema)
-        return batch
+            if error is not None:
+                said = "%s: changes in a former form of the table are left out: %s"
+                logger.warning(said, schema.table, error.statement)
+            self._admitted[id(schema)] = error is None
+            self._kept.append(schema)
+        kept = tuple(each for each in batch.tables if self._admitted[id(each.schema)])
+        return batch if len(kept) == len(batch.tables) else replace(batch, tables=kept)

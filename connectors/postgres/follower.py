@@ -18,6 +18,7 @@ from headwater.connectors.postgres.slot.resume_check import SERVER, STREAM
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.wal.stream import WalStream
 from headwater.connectors.postgres.wal.wal_batch import WalBatch, WalMessage
+from headwater.connectors.snapshot.stream_first import has_stream_next
 from headwater.connectors.source import Control
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock
@@ -108,13 +109,9 @@ class StreamFollower:
                 coming = asyncio.ensure_future(anext(wal_batches))
                 async with AsyncExitStack() as waiting:
                     waiting.push_async_callback(let_go, coming)
-                    # The stream may have just reached the position that rows wait for.
-                    while self._backfill.has_work and (batch := await self._batch_beside_stream()):
-                        yield batch
-                    while not (coming.done() or self.is_over):
-                        await self._something(coming, beating)
-                        while (batch := await self._batch_beside_stream()) is not None:
-                            yield batch
+                    async with aclosing(self._beside(coming, beating)) as beside:
+                        async for rows in beside:
+                            yield rows
                     if not coming.done():
                         break
                     await self._check_slot_kept(coming, beating)
@@ -128,6 +125,21 @@ class StreamFollower:
                     yield batch
             if self._has_position_to_tell:
                 yield ChangeBatch((), self._position())
+
+    async def _beside(
+        self, coming: "asyncio.Future[WalBatch]", beating: "asyncio.Future[None]"
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """Yields rows that were read beside the stream until it goes on; at least one chunk."""
+        # The stream may have just reached the position that rows wait for.
+        may_read = self._backfill.has_work
+        while may_read or not (coming.done() or self.is_over):
+            if not may_read:
+                await self._something(coming, beating)
+            while (batch := await self._batch_beside_stream()) is not None:
+                yield batch
+                if await has_stream_next(coming, batch):
+                    return
+            may_read = False
 
     async def _check_slot_kept(
         self, coming: "asyncio.Future[WalBatch]", beating: "asyncio.Future[None]"

@@ -21,6 +21,8 @@ META_1 = {FLOAT, DOUBLE, BLOB, GEOMETRY, JSON, TIMESTAMP2, DATETIME2, TIME2, VEC
 META_2_LITTLE = {VARCHAR, BIT, VARCHAR_COMPRESSED}
 META_2_BIG = {NEWDECIMAL, STRING}
 NUMERIC = {TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR}
+POINT = 1
+"""Of the kinds of geometries."""
 COLUMNS_MAX = 4_096
 """Both servers' limit of columns per table."""
 
@@ -46,6 +48,8 @@ class WireColumn:
     is_unsigned: bool = False
     collation: int | None = None
     labels: tuple[bytes, ...] | None = None
+    geometry: int | None = field(default=None, repr=False)
+    """The kind of shapes; 0 for any."""
 
     @property
     def real_type(self) -> int:
@@ -86,6 +90,7 @@ class _Metadata:
     unsigned: set[int] = field(default_factory=set)
     collations: dict[int, int] = field(default_factory=dict)
     labels: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    geometries: dict[int, int] = field(default_factory=dict)
     key: tuple[int, ...] | None = None
 
 
@@ -114,6 +119,7 @@ def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
             place in found.unsigned,
             found.collations.get(place),
             found.labels.get(place),
+            found.geometries.get(place),
         )
         for place, (kind, meta) in enumerate(zip(types, metas, strict=True))
     )
@@ -164,12 +170,17 @@ def _metadata(
             ]
             found.collations |= _collations(part, places, has_default=kind in DEFAULTS)
         elif kind in (SET_LABELS, ENUM_LABELS):
-            wanted = SET if kind == SET_LABELS else ENUM
-            for place in (place for place, each in enumerate(kinds) if each == wanted):
-                found.labels[place] = _labels(part)
+            places = _places_of(SET if kind == SET_LABELS else ENUM, kinds)
+            found.labels |= {place: _labels(part) for place in places}
+        elif kind == GEOMETRY_TYPE:
+            found.geometries = {place: part.lenenc() for place in _places_of(GEOMETRY, kinds)}
         elif kind in (SIMPLE_KEY, PREFIX_KEY):
             found.key = _key(part, len(types), has_prefixes=kind == PREFIX_KEY)
     return found
+
+
+def _places_of(kind: int, kinds: Sequence[int]) -> list[int]:
+    return [place for place, each in enumerate(kinds) if each == kind]
 
 
 def _unsigned(part: ByteReader, kinds: Sequence[int]) -> set[int]:

@@ -18,7 +18,7 @@ from headwater.connectors.mysql.binlog.decoder import (
     XaPrepare,
 )
 from headwater.connectors.mysql.binlog.event import EventHeader, EventType
-from headwater.connectors.mysql.binlog.rows import RowsEvent, RowsLayout
+from headwater.connectors.mysql.binlog.rows import RowsEvent
 from headwater.connectors.mysql.binlog.simple_groups import SimpleGroups
 from headwater.connectors.mysql.binlog.table_map import TableMap
 from headwater.connectors.mysql.binlog.transport import NEWER_HINT
@@ -35,19 +35,21 @@ from headwater.connectors.mysql.schema_history.mysql_statement import (
     StatementKind,
     read_statement,
 )
+from headwater.connectors.mysql.schema_history.stream_forms import (
+    NOT_WHOLE,
+    OTHER_FORM,
+    StreamForms,
+)
 from headwater.connectors.mysql.server.catalog import MysqlTable
 from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
 from headwater.connectors.mysql.server.server_identity import FilePosition
-from headwater.connectors.mysql.types.column_definition import is_logged_as
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId
 
 BATCH_BYTES = 4 << 20
 """Bytes of rows per batch; a larger transaction is emitted in several, the last with a position."""
-FITS_MAX = 10_000
-NOT_WHOLE = "rows were logged without all of their columns (binlog_row_image)"
-OTHER_FORM = "its rows were logged in another form"
+LEFT = "it could not be captured for a while"
 NOT_ROWS = "changes were logged as statements (binlog_format)"
 ROLLED_BACK = "a transaction was rolled back after its rows were logged"
 UNKNOWN_XA = "an XA transaction was committed whose rows were logged before the first position"
@@ -87,8 +89,7 @@ class BinlogGroupReader:
     suspects: dict[TableId, str] = field(default_factory=dict)
     """Tables to be looked at again in the catalogue at the end of the group, and why."""
     prepared: dict[str, _Prepared] = field(default_factory=dict)
-    awaited: set[TableId] = field(default_factory=set)
-    """Tables whose changes are left out, because a re-read under another key is to come."""
+    forms: StreamForms = field(init=False)
     _gtid: Gtid | MariadbGtid | None = None
     _gtid_text: str | None = None
     _begun: FilePosition = NOWHERE
@@ -108,13 +109,10 @@ class BinlogGroupReader:
     _group_tables: set[TableId] = field(default_factory=set)
     _buffer: RowBuffer = field(init=False)
     _done: list[TableChanges] = field(default_factory=list)
-    _fits: dict[tuple[int, int], str] = field(default_factory=dict)
-    """Why rows of a layout do not fit a table; '' if they do."""
-    _kept: list[object] = field(default_factory=list)
-    """Keeps alive what `_fits` knows by its identity."""
 
     def __post_init__(self) -> None:
         self._buffer = RowBuffer(self.origin)
+        self.forms = StreamForms(self.charsets, self.is_mariadb)
 
     @property
     def has_rows(self) -> bool:
@@ -163,9 +161,9 @@ class BinlogGroupReader:
             return False
         name = groups.layout.table.id
         table = self.tables.get(name)
-        if table is None or table.problem or name in self.awaited:
+        if table is None or table.problem or not self.forms.has_key(table):
             return False
-        return not self._misfit(groups.layout, table)
+        return self.forms.of(groups.layout, table) == (table, "")
 
     def feed_groups(self, groups: SimpleGroups) -> None:
         """Takes transactions that `takes` has allowed."""
@@ -179,6 +177,7 @@ class BinlogGroupReader:
             )
         )  # fmt: skip
         events = list(map(RowsEvent, repeat(groups.layout), groups.rows))
+        self._write(table)
         self._buffer.add_groups(table, events, places, self._group + 1)
         self._group += count
         self._thread = None
@@ -259,6 +258,8 @@ class BinlogGroupReader:
     def _move_to(self, position: int) -> None:
         if self.file and position:
             self.position.place = FilePosition(self.file, position)
+            for name in self.forms.left_by(self.position.place) if self.forms.leaving else ():
+                self.suspects.setdefault(name, LEFT)
 
     def _begin(self, gtid: Gtid | MariadbGtid, end_position: int) -> None:
         if not gtid.number and self.position.gtids is not None:
@@ -329,30 +330,23 @@ class BinlogGroupReader:
         if table is None:
             self.suspects.setdefault(name, "")
             return
-        if table.problem or name in self.awaited:
+        if table.problem:
             return
         self._group_tables.add(name)
-        if why := self._misfit(event.layout, table):
+        form, why = self.forms.of(event.layout, table)
+        if why and not (why == OTHER_FORM and self.forms.is_expected(name, self._begun)):
             self.suspects[name] = why
-        elif event.has_unapplied_json:
+        if event.has_unapplied_json:
             self.suspects[name] = NOT_WHOLE
-        else:
-            self._buffer.add(table, event, place, self._group)
+        elif form is not None and self.forms.has_key(form):
+            self._write(form)
+            self._buffer.add(form, event, place, self._group)
 
-    def _misfit(self, layout: RowsLayout, table: MysqlTable) -> str:
-        key = (id(layout), id(table))
-        if len(self._fits) > FITS_MAX:
-            self._fits.clear()
-            self._kept.clear()
-        if key not in self._fits:
-            self._kept += (layout, table)
-            wire, why = layout.table, ""
-            if not is_logged_as(table.definitions, table.primary_key, wire, self.charsets):
-                why = OTHER_FORM
-            elif not layout.has_all(table.places):
-                why = NOT_WHOLE
-            self._fits[key] = why
-        return self._fits[key]
+    def _write(self, form: MysqlTable) -> None:
+        """Rows of two forms of a table keep their order."""
+        if self.forms.written.get(form.table) is not form:
+            self._done += self._buffer.take()
+            self.forms.write(form)
 
     def _query(self, decoded: Decoded, query: Query) -> None:
         statement = read_statement(query.text, query.database)
@@ -397,11 +391,11 @@ class BinlogGroupReader:
                 self.suspects.setdefault(name, "")
 
     def _truncate(self, name: TableId, decoded: Decoded) -> None:
-        table = self.tables[name]
-        if table.problem or name in self.awaited:
+        form = self.forms.written.get(name, self.tables[name])
+        if self.tables[name].problem or not self.forms.has_key(form):
             return
         self._done += self._buffer.take()
-        self._done.append(truncation_of(table, self.origin, self._place(decoded)))
+        self._done.append(truncation_of(form, self.origin, self._place(decoded)))
 
     def _suspect(self, names: Iterable[TableId], why: str) -> None:
         for name in names:

@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import partial
 from threading import Event
 
-import pyarrow as pa
-
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
+from headwater.connectors.mysql.schema_history.stream_forms import StreamForms
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
 from headwater.connectors.mysql.server.connection import MysqlConnection, connect, finish
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
@@ -22,7 +21,7 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
     read_bound,
     read_chunk,
 )
-from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
+from headwater.connectors.mysql.snapshot.snapshot_rows import completion_of, read_changes
 from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
 from headwater.connectors.mysql.snapshot.table_jobs import TableJob, WorkSignal
 from headwater.connectors.mysql.snapshot.table_progress import (
@@ -42,13 +41,7 @@ from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
-from headwater.core_log.model.changes import (
-    ChangeBatch,
-    Phase,
-    Replacement,
-    TableChanges,
-    source_times,
-)
+from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, TableChanges
 from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
@@ -95,16 +88,30 @@ class RowsBesideStream:
         """Its rows, for which the stream waits at their place."""
 
     @property
+    def forms(self) -> StreamForms:
+        return self._reader.forms
+
+    @property
     def has_work(self) -> bool:
         waiting = [
             job.progress.is_paused or job.held or job.is_unreadable for job in self._jobs.values()
         ]
-        return not all(waiting) or bool(self.notes)
+        return not all(waiting) or bool(self.notes or self.forms.leaving)
 
-    def restore(self, table: MysqlTable, progress: MysqlTableProgress | None) -> None:
-        """Goes on where the position says; a table without progress is read as a new one."""
+    def restore(
+        self,
+        table: MysqlTable,
+        progress: MysqlTableProgress | None,
+        former: MysqlTable | None = None,
+    ) -> None:
+        """Goes on where the position says; a table without progress is read as a new one. `former`:
+        the form in which the log has its rows, if that is another one."""
         if table.problem:
             return
+        if former is None and progress is not None and progress.awaits_other_key:
+            self.forms.awaited.add(table.table)
+        else:
+            self.forms.write(former or table)
         if progress is None:
             self.note_form(table)
             progress = MysqlTableProgress(
@@ -117,12 +124,14 @@ class RowsBesideStream:
             return
         job = self._jobs[table.table] = TableJob(table, progress)
         if progress.reread and not progress.is_started:
-            if progress.has_other_key:
-                self._reader.awaited.add(table.table)
             self._announce(job)
 
     def note_form(self, table: MysqlTable) -> None:
-        self.notes[form_part(table.table)] = form_text(table.form())
+        """Together with the form in which the log has the rows, until they are read again."""
+        written, form = self.forms.written.get(table.table), table.form()
+        if written is not None and written.form() != form:
+            form["former"] = written.form()
+        self.notes[form_part(table.table)] = form_text(form)
 
     def read_again(
         self, table: MysqlTable, why: str, kinds: Sequence[str], *, has_other_key: bool
@@ -140,8 +149,8 @@ class RowsBesideStream:
         before = self._progress_of(table.table)
         progress = (before or MysqlTableProgress()).again(why, kinds, has_other_key=has_other_key)
         progress = replace(progress, is_keyless=not table.schema.key)
-        if progress.has_other_key:
-            self._reader.awaited.add(table.table)
+        if table.table not in self.forms.written:
+            self.forms.awaited.add(table.table)
         self._replace(TableJob(table, progress))
         self.note_form(table)
 
@@ -157,13 +166,15 @@ class RowsBesideStream:
         """The log has rows of this table, whether it is captured now or not."""
         self._done.setdefault(table, MysqlTableProgress.parse(text))
 
-    def leave(self, table: TableId) -> None:
-        """The table is gone: its rows in the log stay, and if it comes again it is read again."""
+    def leave(self, table: TableId, *, until_read: str = "") -> None:
+        """The table is gone: its rows in the log stay, and if it comes again it is read again.
+        `until_read`: why it has to be read, if it can be captured after all."""
         before = self._progress_of(table)
         self._end_job(table)
         if before is not None:
-            self._done[table] = before.finish()
-            self.notes[progress_part(table)] = self._done[table].text()
+            left = before.again(until_read) if until_read else before.finish()
+            self._done[table] = left
+            self.notes[progress_part(table)] = left.text()
 
     def _end_job(self, table: TableId) -> None:
         job = self._jobs.pop(table, None)
@@ -182,6 +193,8 @@ class RowsBesideStream:
             self.notes[progress_part(job.table.table)] = job.progress.text()
             self._signal.work.set()
             return
+        if changes.schema != job.table.schema:
+            job.drop_chunks()  # it is no newer row in the form that is read
         for chunk in job.chunks:
             if chunk.window is not None:
                 chunk.window.saw(changes)
@@ -203,8 +216,8 @@ class RowsBesideStream:
             self.notes, self._replacements = {}, []
             return batch
         for job in self._jobs.values():
-            if self._is_due(job):
-                return await self._start(job)
+            if self._is_due(job, place):
+                return await self._start(job, place)
             first = job.chunks[0] if job.chunks else None
             if first is not None and first.chunk and first.chunk.awaits.order <= place.order:
                 self._signal.work.set()
@@ -256,7 +269,11 @@ class RowsBesideStream:
         job.progress = self._done[name] = job.progress.finish()
         self._jobs.pop(name, None)
         self._report(job)
-        return {progress_part(name): job.progress.text()}
+        self.forms.write(job.table)
+        return {
+            progress_part(name): job.progress.text(),
+            form_part(name): form_text(job.table.form()),
+        }
 
     def _report(self, job: TableJob) -> None:
         self._context.report(
@@ -380,15 +397,20 @@ class RowsBesideStream:
         command = f"headwater snapshot start {self._context.pipeline}/{job.table.table}"
         job.held = f"{why}: {command}"
 
-    def _is_due(self, job: TableJob) -> bool:
+    def _is_due(self, job: TableJob, place: FilePosition) -> bool:
+        """A re-read under another key waits until the stream has come to where the table was looked
+        up: changes before may have the key that the topic has."""
         progress = job.progress
         if not progress.reread or progress.is_started or progress.is_paused or job.held:
             return False
+        known_at = self.forms.known_at.get(job.table.table, place)
+        if progress.has_other_key and place.order < known_at.order:
+            return False
         return self._context.clock.monotonic_ms() >= job.due_ms
 
-    async def _start(self, job: TableJob) -> ChangeBatch | None:
+    async def _start(self, job: TableJob, place: FilePosition) -> ChangeBatch | None:
         now_ms, estimate = self._context.clock.now_ms(), await self._estimate(job.table)
-        if job.is_over or not self._is_due(job):  # a signal came meanwhile
+        if job.is_over or not self._is_due(job, place):  # a signal came meanwhile
             return None
         if not job.progress.is_permitted:
             if job.progress.is_one_too_many(now_ms):
@@ -400,12 +422,15 @@ class RowsBesideStream:
         else:
             logger.info("%s: rows are read again: %s", job.table.table, estimate.in_words())
             job.progress = job.progress.start(now_ms)
-            self._reader.awaited.discard(job.table.table)
+            if not self.forms.has_key(job.table):
+                self.forms.write(job.table)
             found = self._replacement(job, Phase.STARTED)
             found = replace(found, why=f"{found.why} ({estimate.in_words()})")
             self._signal.work.set()
-        part = progress_part(job.table.table)
-        return ChangeBatch((), {part: job.progress.text()}, replacements=(found,))
+            self.note_form(job.table)
+        parts = {progress_part(job.table.table): job.progress.text(), **self.notes}
+        self.notes = {}
+        return ChangeBatch((), parts, replacements=(found,))
 
     async def _estimate(self, table: MysqlTable) -> RereadEstimate:
         limits = self._settings.snapshot
@@ -430,7 +455,9 @@ class RowsBesideStream:
             job.progress = job.progress.advance(chunk.last, rows=count)
         replaced: tuple[Replacement, ...] = ()
         kind = self._kind_of(job)
-        tables = (self._changes(job.table, rows, chunk, kind),) if rows.num_rows else ()
+        now_ms = self._context.clock.now_ms()
+        found = read_changes(self._origin, job.table, rows, chunk.awaits, kind, now_ms=now_ms)
+        tables = (found,) if rows.num_rows else ()
         if chunk.is_last:
             if job.progress.reread:
                 replaced = (self._completed(job, place),)
@@ -439,26 +466,11 @@ class RowsBesideStream:
         return ChangeBatch(tables, {progress_part(name): job.progress.text()})
 
     def _completed(self, job: TableJob, place: FilePosition) -> Replacement:
-        now_us = self._context.clock.now_ms() * 1_000
-        source = self._origin.block(
-            job.table.table,
-            source_times(now_us),
-            snapshot="incremental",
-            file=place.file,
-            position=place.position,
-        )
-        return Replacement(job.table.schema, Phase.COMPLETE, commit=str(place), source=source)
+        return completion_of(self._origin, job.table, place, now_ms=self._context.clock.now_ms())
 
     @property
     def _origin(self) -> MysqlOrigin:
         return self._reader.origin
-
-    def _changes(
-        self, table: MysqlTable, rows: pa.RecordBatch, chunk: MysqlChunk, kind: str
-    ) -> TableChanges:
-        return read_changes(
-            self._origin, table, rows, chunk.awaits, kind, now_ms=self._context.clock.now_ms()
-        )
 
     def _wake(self) -> None:
         self._signal.work.set()

@@ -6,7 +6,13 @@ import pyarrow as pa
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.server.catalog import MysqlTable
 from headwater.connectors.mysql.server.server_identity import FilePosition
-from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.changes import (
+    Operation,
+    Phase,
+    Replacement,
+    TableChanges,
+    source_times,
+)
 
 
 def read_changes(
@@ -32,3 +38,17 @@ def read_changes(
         ),
         commits=str(place),
     )
+
+
+def completion_of(
+    origin: MysqlOrigin, table: MysqlTable, place: FilePosition, *, now_ms: int
+) -> Replacement:
+    """Returns the end of a re-read, with what the deletes of missing rows say."""
+    source = origin.block(
+        table.table,
+        source_times(now_ms * 1_000),
+        snapshot="incremental",
+        file=place.file,
+        position=place.position,
+    )
+    return Replacement(table.schema, Phase.COMPLETE, commit=str(place), source=source)

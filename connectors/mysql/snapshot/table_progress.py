@@ -61,6 +61,11 @@ class MysqlTableProgress:
     starts_ms: tuple[int, ...] = ()
     """Start times of the last few re-reads."""
 
+    @property
+    def awaits_other_key(self) -> bool:
+        """Whether a re-read is to come, and the log's rows may have another key until then."""
+        return bool(self.reread) and self.has_other_key and not self.is_started
+
     def advance(self, last: Sequence[bytes], *, rows: int) -> "MysqlTableProgress":
         return replace(self, last=tuple(last), rows=self.rows + rows)
 

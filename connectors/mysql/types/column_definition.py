@@ -25,6 +25,9 @@ PLAIN_TYPES = {
     "float": wire.FLOAT, "double": wire.DOUBLE, "year": wire.YEAR, "date": wire.DATE,
     "json": wire.JSON, **dict.fromkeys(GEOMETRIES, wire.GEOMETRY),
 }  # fmt: skip
+BINARY = "binary"
+"""The character set that the log gives to bytes."""
+COMPRESSED = "/*M!100301 COMPRESSED*/"
 TIMES = {"time": wire.TIME2, "datetime": wire.DATETIME2, "timestamp": wire.TIMESTAMP2}
 
 
@@ -55,7 +58,7 @@ class ColumnDefinition:
 
     @property
     def is_compressed(self) -> bool:
-        return "/*M!100301 COMPRESSED" in self.column_type
+        return COMPRESSED.removesuffix("*/") in self.column_type
 
     @property
     def problem(self) -> str:
@@ -93,6 +96,8 @@ class ColumnDefinition:
             return kind == wire.STRING and column.length == FIXED.get(name, self.octets)
         if name == "bit":
             return kind == wire.BIT and (meta >> 8) * 8 + (meta & 0xFF) == self.precision
+        if name in GEOMETRIES and column.geometry is not None:
+            return (name == "point") == (column.geometry == wire.POINT)
         if name in PLAIN_TYPES:
             return kind == PLAIN_TYPES[name]
         if name == "vector":
@@ -102,9 +107,9 @@ class ColumnDefinition:
     def _has_other_charset(
         self, column: WireColumn, charsets_by_collation: Mapping[int, str]
     ) -> bool:
-        if not self.charset or column.collation is None:
+        if column.collation is None:
             return False
-        return charsets_by_collation.get(column.collation) != self.charset
+        return charsets_by_collation.get(column.collation) != (self.charset or BINARY)
 
     def _kinds_and_metas(self) -> set[tuple[int, int]]:
         """Returns the types and metadata by which the log may have it; a compressed column has no

@@ -90,7 +90,8 @@ class BinlogFollower:
         while not (self._reader.is_open or self._is_told_open):
             while (batch := await self._rows.ready(self._reader.position.place)) is not None:
                 yield replace(batch, positions={**batch.positions})
-                if self._has_more_rows := await has_stream_next(self._readable, batch):
+                self._has_more_rows = await has_stream_next(self._readable, batch)
+                if self._has_more_rows:
                     return
             if not self._reader.is_at_stop:
                 return

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headwater.connectors.source import Source
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition, Transaction, Writer
 from headwater.core_log.records.batch_header import Batch
 from headwater.pipelines.dead_letters.dead_letter import encode_rejects
@@ -225,6 +225,8 @@ class _LogTransaction:
     switched: set[str] = field(default_factory=set)
     dead_letters: list[DeadLettersAdded] = field(default_factory=list)
     is_at_boundary: bool = False
+    has_changes: bool = False
+    """Whether it has rows that were not read, but streamed."""
     bytes: int = 0
     opened_ms: int = field(init=False)
     _in_flight: deque[_Append] = field(default_factory=deque, init=False)
@@ -260,6 +262,7 @@ class _LogTransaction:
             await self._append_soon(transaction, taken.schemas)
         for each in started.tables:
             await self._append_table(transaction, each)
+            self.has_changes |= not _was_read(each.changes)
         self.parts |= self.replacements.end(batch)
         rejects = [*batch.rejects, *self.encoder.rejects]
         self.encoder.rejects.clear()
@@ -296,7 +299,12 @@ class _LogTransaction:
         left_ms = self.commit_rate.left_ms(now_ms)
         if left_ms <= 0 and now_ms >= self.opened_ms + OPEN_MS_MAX:
             return None
-        return await batches.next_within(left_ms)
+        found = await batches.next_within(left_ms)
+        is_due = self.commit_rate.left_ms(self.clock.monotonic_ms()) <= 0
+        if found is not None and is_due and self.has_changes and _has_rows_read(found):
+            batches.put_back(found)  # it takes longer than the changes need to be readable
+            return None
+        return found
 
     async def close(self, transaction: Transaction) -> None:
         """Ends the transaction: position and boundary are sent last, together with batches not yet
@@ -419,6 +427,14 @@ class _LogTransaction:
             if is_data:
                 size, first = len(batch.data), offsets[partition]
                 add_batch(self.touched, partition, batch.record_count, size, first)
+
+
+def _has_rows_read(started: StartedBatch) -> bool:
+    return any(_was_read(each.changes) for each in started.tables)
+
+
+def _was_read(changes: TableChanges) -> bool:
+    return bool(changes.operations[0].as_py() in (Operation.READ, Operation.REREAD))
 
 
 def _size_of(batches: Iterable[PartitionBatch]) -> int:

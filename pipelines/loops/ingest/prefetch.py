@@ -18,9 +18,12 @@ class Prefetch:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[StartedBatch | Exception | None] = asyncio.Queue(BATCHES_MAX)
+        self._first: StartedBatch | None = None
 
     async def next(self) -> StartedBatch | None:
         """Returns None if the source has ended."""
+        if (first := self._take_first()) is not None:
+            return first
         found = await self._queue.get()
         if isinstance(found, Exception):
             raise found
@@ -29,6 +32,8 @@ class Prefetch:
     async def next_within(self, wait_ms: int) -> StartedBatch | None:
         """Returns None also after the timeout or an error of the source: earlier batches can still
         be committed, and `next` raises the error."""
+        if (first := self._take_first()) is not None:
+            return first
         try:
             if self._queue.empty() and wait_ms > 0:
                 async with asyncio.timeout(
@@ -40,6 +45,15 @@ class Prefetch:
         except (TimeoutError, asyncio.QueueEmpty):
             return None
         return None if isinstance(found, Exception) else found
+
+    def put_back(self, batch: StartedBatch) -> None:
+        """The batch that was taken last is the next one again."""
+        assert self._first is None, "only one batch is put back at a time"
+        self._first = batch
+
+    def _take_first(self) -> StartedBatch | None:
+        first, self._first = self._first, None
+        return first
 
     async def fill(
         self, batches: AsyncGenerator[ChangeBatch, None], encoder: Encoder, clock: Clock

@@ -48,14 +48,17 @@ def status(output: Output, wait: bool, address: LogAddress) -> None:
     With --wait a cluster that does not answer yet is waited for, too. The exit code is 4 if a node
     is away, or a partition is offline or not in sync on all its replicas.
     """
+    from headwater.pipelines.watching.cluster_state import shorten
+
     state = run_until_signal(look(address) if not wait else look_until_well(output, address))
+    problems = shorten(state.problems)
     lines = [
         f"quorum  {state.quorum}",
         *table(HEAD, [tuple(asdict(each).values()) for each in state.nodes]),
         *state.moves[:PROBLEMS_MAX],
-        *state.problems[:PROBLEMS_MAX],
+        *problems[:PROBLEMS_MAX],
     ]
-    if (more := len(state.problems) - PROBLEMS_MAX) > 0:
+    if (more := len(problems) - PROBLEMS_MAX) > 0:
         lines.append(f"... and {more} more; --json has all")
     if state.problems:
         raise DifferencesFound("the cluster is not healthy", data=asdict(state), lines=lines)

@@ -1,6 +1,7 @@
 """The state of a cluster: its nodes, its quorum, and the partitions that are not well."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ MIN_IN_SYNC = "min.insync.replicas"
 QUORUM_S = 5.0
 """Wait for the leader of the quorum; without one, a broker does not answer for longer."""
 AWAY = "away"
+OF_PARTITION = re.compile(r"(.+)-\d+ (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,18 @@ def _problems_of_partitions(
                 yield f"{name} takes no acks=all: {in_sync}, min.insync.replicas is {least}"
             elif not {*settled} <= {*each.in_sync}:
                 yield f"{name} is under-replicated: {in_sync}"
+
+
+def shorten(problems: Sequence[str]) -> list[str]:
+    """Returns one line for the partitions of a topic that have the same problem."""
+    others = dict[tuple[str, ...], list[str]]()
+    for each in problems:
+        found = OF_PARTITION.fullmatch(each)
+        others.setdefault(found.groups() if found else (each,), []).append(each)
+    return [
+        first if not rest else f"{first} (and {len(rest)} more of the topic)"
+        for first, *rest in others.values()
+    ]
 
 
 def _move_named(at: TopicPartition, move: Move) -> str:

@@ -8,7 +8,7 @@ from headwater.core_log.client.cluster_description import (
     QuorumDescription,
 )
 from headwater.core_log.client.topic_admin import PartitionDescription, TopicDescription
-from headwater.pipelines.watching.cluster_state import ClusterState, NodeState, state_of
+from headwater.pipelines.watching.cluster_state import ClusterState, NodeState, shorten, state_of
 
 ALL = (1, 2, 3)
 
@@ -77,3 +77,20 @@ def test_the_lag_of_a_voter_that_nobody_knows_is_not_invented() -> None:
     found = state(partition(2, ALL), voters={1: 40, 2: -1, 3: 40})
 
     assert [each.metadata_lag for each in found.nodes] == [0, None, 0]
+
+
+def test_partitions_of_a_topic_with_the_same_problem_are_one_line() -> None:
+    behind = "is under-replicated: in sync on 2 3 of 1 2 3"
+    problems = [
+        "node 1 is away",
+        *(f"a-b-{each} {behind}" for each in range(16)),
+        "a-b-16 is offline: in sync on none of 1 2 3",
+        f"orders-0 {behind}",
+    ]
+
+    assert shorten(problems) == [
+        "node 1 is away",
+        f"a-b-0 {behind} (and 15 more of the topic)",
+        "a-b-16 is offline: in sync on none of 1 2 3",
+        f"orders-0 {behind}",
+    ]

@@ -16,7 +16,7 @@ from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify, run
 from headwater.sinks.sql.failures import translate_errors
 from headwater.sinks.sql.stored_columns import column_of
-from headwater.sinks.sql.tables import US, SqlTableLayout
+from headwater.sinks.sql.table_layout import US, SqlTableLayout
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

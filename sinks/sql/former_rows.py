@@ -13,7 +13,7 @@ from headwater.core_log.rows.digests import digests_of
 from headwater.sinks.fold import NONE, FormerRows, find_repeated, key_codes
 from headwater.sinks.sql.change_buffer import BufferedChanges
 from headwater.sinks.sql.contents import comes_back, pages_of, question_of
-from headwater.sinks.sql.tables import SqlTableLayout
+from headwater.sinks.sql.table_layout import SqlTableLayout
 
 if TYPE_CHECKING:
     from headwater.sinks.sql.target import SqlTarget

@@ -37,7 +37,7 @@ from headwater.sinks.sql.dialects.dialect import (
     same_values,
 )
 from headwater.sinks.sql.settings import Mode
-from headwater.sinks.sql.tables import US, SqlTableLayout
+from headwater.sinks.sql.table_layout import US, SqlTableLayout
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -48,13 +48,9 @@ from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
 from headwater.sinks.sql.ownership import SqlShadow
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.stored_columns import StoredColumns
-from headwater.sinks.sql.tables import (
-    SHADOW,
-    SchemaAlteration,
-    SqlTableLayout,
-    SqlTables,
-    cannot_rekey,
-)
+from headwater.sinks.sql.table_evolution import SchemaAlteration, cannot_rekey
+from headwater.sinks.sql.table_layout import SqlTableLayout
+from headwater.sinks.sql.tables import SHADOW, SqlTables
 from headwater.sinks.type_conversion import find_changed
 
 if TYPE_CHECKING:

@@ -1,0 +1,304 @@
+"""The statements that give an existing table of the target the form for rows of another schema."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.column_ids import ColumnIds
+from headwater.sinks.evolution import EvolutionAction, EvolutionStep, may_rename, steps
+from headwater.sinks.own_columns import OWN
+from headwater.sinks.sql.dialects.dialect import Dialect, qualify
+from headwater.sinks.sql.ownership import OwnershipMark
+from headwater.sinks.sql.settings import SqlTableSettings
+from headwater.sinks.sql.table_layout import OWN_COLUMNS, SqlTableLayout, columns_of, sql_type_of
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+
+REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
+
+
+class SchemaAlteration(NamedTuple):
+    """The steps before rows can be written."""
+
+    layout: SqlTableLayout
+    statements: Sequence[str] = ()
+    drops: Sequence[str] = ()
+    """Statements that may run after the rows."""
+    is_of_key: bool = False
+    """Whether the statements only change the key; the table is then read again."""
+    fills: Mapping[str, Column] = MappingProxyType({})
+    """Columns of the target that get the source column's value in existing rows."""
+    column_ids: ColumnIds = ColumnIds()
+    """The ids of its columns afterwards."""
+    renamed: ColumnIds | None = None
+    """The same behind `statements` alone, if these rename any."""
+
+
+@dataclass(slots=True)
+class TableEvolution:
+    """An existing table of the target, which gets the form that `schema` and `layout` say."""
+
+    dialect: Dialect
+    connection: "sa.Connection"
+    schema: TableSchema
+    layout: SqlTableLayout
+    settings: SqlTableSettings
+
+    def evolve(
+        self,
+        statements: list[str],
+        *,
+        policy: Mapping[str, str],
+        may_drop: bool,
+        column_ids: ColumnIds,
+    ) -> SchemaAlteration:
+        """Returns the alteration behind `statements`, as far as `policy` allows it."""
+        schema, layout = self.schema, self.layout
+        allowed = dict(policy)
+        renames = column_ids.find_renames(schema, layout.names) if may_rename(policy) else {}
+        kept = {self._fold(name) for name in column_ids.find_kept(schema)}
+        planned = renames
+        there, renames, replaced = self._reflect(renames, kept)
+        statements = [
+            *statements,
+            *(self._drop_column(name) for name in replaced),
+            *self._renaming(renames),
+        ]
+        is_history = layout.mode != "mirror"
+        if allowed.get("drop_column", "evolve") == "evolve" and (is_history or not may_drop):
+            allowed["drop_column"] = "lenient"  # existing rows stay readable
+        is_key = {name: layout.names[name] in layout.key for name in schema.names}
+        wanted = TableSchema(
+            schema.table,
+            tuple(
+                replace(column, type=self.dialect.fit(column, is_key=is_key[column.name]).holds)
+                for column in schema.columns
+            ),
+            schema.key,
+        )
+        taken = steps(schema.table, present=there, wanted=wanted, policy=allowed, comes=schema)
+        drops: list[str] = []
+        types = {column.name: column.type for column in there}
+        names, absent = dict(layout.names), dict[str, pa.DataType | None]()
+        stays: dict[str, pa.DataType] = {}
+        for step in taken:
+            if step.action is EvolutionAction.STAY:
+                if step.kind != "drop_not_null" and not pa.types.is_string(types[step.column]):
+                    stays[step.column] = types[step.column]
+            elif step.action is EvolutionAction.SKIP:
+                del names[step.column]
+            elif step.action is EvolutionAction.KEEP:
+                absent[step.column] = types[step.column]
+            elif step.action is EvolutionAction.DROP:
+                drops.append(self._drop_column(step.column))
+                absent[step.column] = types[step.column]
+            else:
+                statements = statements + self._alter(step, stored=types.get(step.column))
+        if self.dialect.has_transactional_ddl and drops:
+            dropped = {step.column for step in taken if step.action is EvolutionAction.DROP}
+            absent = {name: kind for name, kind in absent.items() if name not in dropped}
+        layout = replace(layout, names=names, absent=absent, stays=stays)
+        fills = column_ids.find_fills(schema, names)
+        return SchemaAlteration(
+            layout,
+            statements,
+            drops,
+            fills=fills,
+            column_ids=column_ids.with_schema(schema, names),
+            renamed=column_ids.with_renames(schema, planned, gone=replaced) if planned else None,
+        )
+
+    def _drop_column(self, name: str) -> str:
+        table = qualify(self.dialect, self.layout.table)
+        return f"ALTER TABLE {table} DROP COLUMN {self.dialect.quote(name)}"
+
+    def _renaming(self, renames: Mapping[str, str]) -> list[str]:
+        """Returns renames; names that move between columns pass through temporary names of ours."""
+        olds = {self._fold(name) for name in renames}
+        pairs: list[tuple[str, str]] = []
+        later: list[tuple[str, str]] = []
+        for number, (old, new) in enumerate(renames.items()):
+            if self._fold(new) not in olds:
+                pairs.append((old, new))
+                continue
+            between = f"{OWN}renamed_{number}"
+            pairs.append((old, between))
+            later.append((between, new))
+        statements: list[str] = []
+        for old, new in [*pairs, *later]:
+            found = self.dialect.rename_column(self.layout.table, old, new)
+            if found is None or (later and not self.dialect.has_transactional_ddl):
+                raise RebuildNeeded(
+                    "the database cannot rename these columns in place",
+                    table=str(self.schema.table),
+                    columns=tuple(renames),
+                    become=tuple(renames.values()),
+                    hint=REBUILD,
+                )
+            statements += found
+        return statements
+
+    def _alter(self, step: EvolutionStep, *, stored: pa.DataType | None) -> list[str]:
+        layout, column = self.layout, self.schema.column(step.column)
+        name, kind = layout.names[step.column], self._sql_type(column)
+        if step.action is EvolutionAction.ADD:
+            table = qualify(self.dialect, layout.table)
+            return [f"ALTER TABLE {table} ADD COLUMN {self.dialect.quote(name)} {kind}"]
+        if step.action is EvolutionAction.LOOSEN:
+            statements = self.dialect.loosen(layout.table, name, kind)
+        elif stored is not None and _is_into_text(step, stored):
+            statements = self.dialect.write_as_text(
+                layout.table, name, stored=stored, comes=column.type
+            )
+            statements = None if name in layout.key else statements
+        else:
+            statements = self.dialect.widen(layout.table, name, kind)
+        if statements is None:
+            raise RebuildNeeded(
+                "the database cannot change the column in place",
+                table=str(self.schema.table),
+                column=step.column,
+                wanted=kind,
+                hint=REBUILD,
+            )
+        return statements
+
+    def rekey(self, mark: OwnershipMark) -> Sequence[str]:
+        """Returns nothing if the key is right, or if the database cannot change it."""
+        existing, wanted = self._existing_key(), self.layout.key
+        if [*map(self._fold, existing)] == [*map(self._fold, wanted)]:
+            return ()
+        kinds = columns_of(self.dialect, self.schema, self.layout, self.settings)
+        key = {name: kinds[name] for name in wanted}
+        return self.dialect.rekey(self.connection, self.layout.table, key, mark=mark) or ()
+
+    def _existing_key(self) -> list[str]:
+        import sqlalchemy as sa
+
+        table = self.layout.table
+        where = table.namespace or None
+        found = sa.inspect(self.connection).get_pk_constraint(table.name, schema=where)
+        key = found["constrained_columns"]
+        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in column names
+            key = [name.replace("``", "`") for name in key]
+        return key
+
+    def _reflect(
+        self, renames: Mapping[str, str], kept: Collection[str]
+    ) -> tuple[list[Column], dict[str, str], list[str]]:
+        """Reads the table's columns under the source's names, without ours; the renames to make;
+        and columns whose names others get. `kept` are folded names of columns that the source
+        has.
+
+        Raises if the table was made for another purpose.
+        """
+        import sqlalchemy as sa
+
+        layout = self.layout
+        where = layout.table.namespace or None
+        found = sa.inspect(self.connection).get_columns(layout.table.name, schema=where)
+        key = self._existing_key()
+        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in column names
+            found = [{**each, "name": each["name"].replace("``", "`")} for each in found]
+        own = {each["name"] for each in found if self._fold(each["name"]).startswith(OWN)}
+        if own != OWN_COLUMNS[layout.mode].keys():
+            raise SchemaRefused(
+                "the table was made for another mode",
+                table=str(self.schema.table),
+                mode=layout.mode,
+                hint=REBUILD,
+            )
+        if [self._fold(name) for name in key] != [self._fold(name) for name in layout.key]:
+            raise RebuildNeeded(
+                "the target table has another key",
+                table=str(self.schema.table),
+                stored=tuple(key),
+                comes=layout.key,
+                hint=REBUILD,
+            )
+        present = [each["name"] for each in found]
+        renames = self._without_made(renames, present)
+        replaced = self._find_replaced(renames, present, kept)
+        sources = {self._fold(short): name for name, short in layout.names.items()}
+        sources |= {self._fold(old): sources[self._fold(new)] for old, new in renames.items()}
+        columns = []
+        for each in found:
+            if each["name"] in own or each["name"] in replaced:
+                continue
+            name = sources.get(self._fold(each["name"]), each["name"])
+            columns.append(Column(name, self._stored_type_of(name, each)))
+            if not each["nullable"] and each["name"] not in key:
+                columns[-1] = replace(columns[-1], is_nullable=False)
+        return columns, renames, replaced
+
+    def _without_made(self, renames: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
+        """Returns the renames not yet made; some may have been made before without the rows.
+        Raises if one was made to a name that the column does not have any more."""
+        present = {*map(self._fold, there)}
+        for old, new in renames.items():
+            if not present & {self._fold(old), self._fold(new)}:
+                raise RebuildNeeded(
+                    "a column to be renamed is missing in the target",
+                    table=str(self.schema.table),
+                    stored=old,
+                    comes=new,
+                    hint=REBUILD,
+                )
+        return {old: new for old, new in renames.items() if self._fold(old) in present}
+
+    def _find_replaced(
+        self,
+        renames: Mapping[str, str],
+        there: Sequence[str],
+        kept: Collection[str],
+    ) -> list[str]:
+        """Returns columns of the target that the source does not have, and whose names others get:
+        readers of the log do not have their values either."""
+        olds = {*map(self._fold, renames)}
+        news = {self._fold(new): old for old, new in renames.items()}
+        found = [name for name in there if self._fold(name) in news.keys() - olds]
+        for name in found:
+            if self._fold(name) in kept:
+                raise RebuildNeeded(
+                    "a column has the name of another one that the target still has",
+                    table=str(self.schema.table),
+                    stored=news[self._fold(name)],
+                    comes=name,
+                    hint=REBUILD,
+                )
+        return found
+
+    def _sql_type(self, column: Column) -> str:
+        return sql_type_of(self.dialect, column, self.layout, self.settings)
+
+    def _stored_type_of(self, name: str, found: object) -> pa.DataType:
+        """Returns the type of an existing column; the source's wanted type if unknown."""
+        assert isinstance(found, dict)
+        stored = self.dialect.arrow_type(found["type"])
+        names = self.layout.names
+        if name not in names:
+            return stored or pa.string()
+        if stored is not None and name not in self.settings.types:
+            return stored
+        is_key = names[name] in self.layout.key
+        return self.dialect.fit(self.schema.column(name), is_key=is_key).holds
+
+    def _fold(self, name: str) -> str:
+        return name if self.dialect.is_case_sensitive else name.casefold()
+
+
+def _is_into_text(step: EvolutionStep, stored: pa.DataType) -> bool:
+    assert step.becomes is not None, "a column that becomes wider has not gone"
+    return bool(pa.types.is_string(step.becomes.type) and not pa.types.is_string(stored))
+
+
+def cannot_rekey(table: TableId, *, why: str) -> SchemaRefused:
+    problem = "the rows that the target keeps cannot have the new key"
+    return SchemaRefused(problem, table=str(table), why=why, hint=REBUILD)

@@ -34,12 +34,20 @@ class Authority:
         self.file = directory / f"{name}.pem"
         self.file.write_bytes(pem(certificate))
 
-    def issue(self, name: str, *, address: str = "127.0.0.1", password: str = "") -> Path:
-        """A PEM file with a key, encrypted by a password if there is one, and its certificate."""
+    def issue(
+        self,
+        name: str,
+        *,
+        address: str = "127.0.0.1",
+        password: str = "",
+        life: tuple[timedelta, timedelta] = (-LIFE, LIFE),
+    ) -> Path:
+        """A PEM file with a key, encrypted by a password if there is one, and its certificate,
+        which lives between these times from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         holder = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
         constraints = x509.BasicConstraints(ca=False, path_length=None)
-        certificate = self._sign(named(name), key.public_key(), constraints, holder)
+        certificate = self._sign(named(name), key.public_key(), constraints, holder, life=life)
         hidden = (
             serialization.BestAvailableEncryption(password.encode())
             if password
@@ -53,7 +61,11 @@ class Authority:
         return file
 
     def _sign(
-        self, holder: x509.Name, key: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType
+        self,
+        holder: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *extensions: x509.ExtensionType,
+        life: tuple[timedelta, timedelta] = (-LIFE, LIFE),
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         builder = (
@@ -62,8 +74,8 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - LIFE)
-            .not_valid_after(now + LIFE)
+            .not_valid_before(now + life[0])
+            .not_valid_after(now + life[1])
         )
         own = x509.SubjectKeyIdentifier.from_public_key(key)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

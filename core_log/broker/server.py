@@ -191,7 +191,8 @@ class BrokerServer:
         except (OSError, HeadwaterError, asyncio.CancelledError) as error:
             peer.close()
             self._forget_address(host)
-            why = getattr(error, "reason", None) or str(error) or "it took too long"
+            why = getattr(error, "verify_message", None) or getattr(error, "reason", None)
+            why = why or str(error) or "it took too long"
             self._note(host, f"TLS failed: {why}")
             return
         self._serve(secret, host, principal)

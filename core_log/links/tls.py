@@ -173,6 +173,30 @@ def context_of(security: SecuritySettings) -> ssl.SSLContext:
     return context
 
 
+UNTRUSTED = (
+    "the broker's certificate is not trusted",
+    "set security.ca_file to the authority that signed it",
+)
+NAMED_OTHERWISE = (
+    "the broker's certificate is for another host",
+    "connect to a name that is in the certificate; or let it have this one, or set "
+    "security.check_host to false",
+)
+REFUSALS = {
+    9: (
+        "the broker's certificate is not valid yet",
+        "compare the clocks of both machines; or give the broker a certificate that has begun",
+    ),
+    10: (
+        "the broker's certificate has expired",
+        "give the broker a new one: it reads its files again when they change",
+    ),
+    62: NAMED_OTHERWISE,
+    64: NAMED_OTHERWISE,
+}
+"""The problem and the hint by OpenSSL's code; the certificate may be that of its authority."""
+
+
 async def shake_hands(wrapped: ssl.SSLSocket, *, host: str) -> TlsSocket:
     """Performs the handshake; raises LogRejected if the broker's certificate is not valid for
     it."""
@@ -181,12 +205,8 @@ async def shake_hands(wrapped: ssl.SSLSocket, *, host: str) -> TlsSocket:
         return TlsSocket(wrapped)
     except ssl.SSLCertVerificationError as error:
         wrapped.close()
-        raise LogRejected(
-            "the broker's certificate is not trusted",
-            hint="set security.ca_file to the authority that signed it",
-            host=host,
-            reason=error.verify_message,
-        ) from None
+        problem, hint = REFUSALS.get(error.verify_code, UNTRUSTED)
+        raise LogRejected(problem, hint=hint, host=host, reason=error.verify_message) from None
     except BaseException:
         wrapped.close()
         raise

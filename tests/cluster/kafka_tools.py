@@ -12,6 +12,7 @@ from scripts.owned_process import start_owned
 SOURCE = Path(__file__).parent / "tool_runner" / "ToolRunner.java"
 SEPARATOR = "\x01"
 TOOLS: Mapping[str, str] = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def context(authority: Authority, *, wants_clients: bool = False, **issued: str) -> ssl.SSLContext:
+def context(authority: Authority, *, wants_clients: bool = False, **issued: Any) -> ssl.SSLContext:
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.file)
     made.load_cert_chain(authority.issue("broker", **issued))
     if wants_clients:

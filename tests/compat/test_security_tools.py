@@ -54,7 +54,8 @@ def run(jars: Path, address: str) -> list[str]:
     try:
         for words in COMMANDS:
             text, code = tools.run(words)
-            lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+            shown = text.replace(address, "ADDRESS")
+            lines = [line.rstrip() for line in shown.splitlines() if line.strip()]
             lines = sorted(each for each in lines if not each.startswith("\t"))  # stack traces
             said.append("\n".join([words, f"exit {code}", *lines]))
     finally:

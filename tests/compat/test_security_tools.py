@@ -50,7 +50,7 @@ COMMANDS = (
 
 def run(jars: Path, address: str) -> list[str]:
     """Returns what each command prints, its lines in order: Kafka keeps rules in hash maps."""
-    tools, said = KafkaTools(java(str(jars)), address), []
+    tools, said = KafkaTools(java(str(jars)), {1: address}), []
     try:
         for words in COMMANDS:
             text, code = tools.run(words)

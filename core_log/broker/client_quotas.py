@@ -46,6 +46,8 @@ class ClientQuotas:
         self.limits_clients = False
         """Whether any client has a quota, so that requests are counted."""
         self._tables: Mapping[QuotaKey, QuotaTable] = {}
+        self._found: dict[tuple[QuotaKey, str, str], tuple[Meter, float] | None] = {}
+        """The quotas that hold for clients, as far as they were looked up."""
         self._connection_limits: Mapping[str, float] = {}
         self._rates = OrderedDict[tuple[QuotaKey, Meter], SampledRate]()
         self._buckets = OrderedDict[Meter, TokenBucket]()
@@ -59,6 +61,7 @@ class ClientQuotas:
         self._connection_limits = {
             entity.ip or DEFAULT: limit for entity, limit in connections.items()
         }
+        self._found.clear()
         self._tables = {key: QuotaTable(each) for key, each in limits.items() if each}
         self.limits_clients = bool(self._tables)
 
@@ -147,8 +150,13 @@ class ClientQuotas:
         return wait_ms
 
     def _find(self, key: QuotaKey, user: str, client_id: str) -> tuple[Meter, float] | None:
-        table = self._tables.get(key)
-        return None if table is None else table.find(user, client_id)
+        asked = (key, user, client_id)
+        if asked not in self._found:
+            if len(self._found) >= METERS_KEPT:
+                self._found.clear()
+            table = self._tables.get(key)
+            self._found[asked] = None if table is None else table.find(user, client_id)
+        return self._found[asked]
 
     def _rate(self, key: QuotaKey, meter: Meter) -> SampledRate:
         rate = self._rates.get((key, meter))

@@ -1,4 +1,5 @@
-"""The costs of the console: its process, its first page, and a status of 1,000 tables."""
+"""The costs of the console: its process, its first page, a slide of a table to a time, and a status
+of 1,000 tables."""
 
 import argparse
 import json
@@ -26,6 +27,7 @@ sink: {type: sql, url: "sqlite:///shop.db"}
 """
 PATCH_TABLES = 1_000
 PATCHES = 20
+SLIDES = 41
 REST_S = 10.0
 
 
@@ -100,9 +102,31 @@ def patch_ms(page: Page) -> float:
     return sorted(found)[len(found) // 2]
 
 
-def task_s(client: Any) -> float:
+def slide_ms(page: Page) -> tuple[float, float]:
+    """CPU time of the page's thread for one step of the slider of a table with 60 rows, the middle
+    of many: of its scripts, and of everything, drawing in software included."""
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable", {"timeDomain": "threadTicks"})
+    scripts, whole = [], []
+    for turn in range(SLIDES):
+        before = task_s(client, "ScriptDuration"), task_s(client)
+        page.evaluate(
+            """share => new Promise(done => {
+                const it = document.querySelector(".strip input");
+                it.value = Number(it.min) + (Number(it.max) - Number(it.min)) * share;
+                it.dispatchEvent(new Event("input", { bubbles: true }));
+                requestAnimationFrame(() => requestAnimationFrame(done));
+            })""",
+            (turn + 1) / (SLIDES + 1),
+        )
+        scripts.append((task_s(client, "ScriptDuration") - before[0]) * 1_000)
+        whole.append((task_s(client) - before[1]) * 1_000)
+    return sorted(scripts)[SLIDES // 2], sorted(whole)[SLIDES // 2]
+
+
+def task_s(client: Any, name: str = "TaskDuration") -> float:
     metrics = client.send("Performance.getMetrics")["metrics"]
-    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+    return float(next(each["value"] for each in metrics if each["name"] == name))
 
 
 def measure(directory: Path) -> dict[str, float]:
@@ -114,6 +138,7 @@ def measure(directory: Path) -> dict[str, float]:
         page.get_by_role("link", name="shop.orders").click()
         page.get_by_role("region", name="Rows as of the time").wait_for()
         after_table = pss_mb(ui.pid)
+        slide_script, slide_whole = slide_ms(page)
         page.go_back()
         page.get_by_role("link", name="shop.orders").wait_for()
         before = cpu_s(ui.pid)
@@ -125,6 +150,8 @@ def measure(directory: Path) -> dict[str, float]:
             "pss_after_overview_mb": after_overview,
             "pss_after_table_mb": after_table,
             "cores_with_one_page": at_rest,
+            "slide_script_ms": slide_script,
+            "slide_ms": slide_whole,
             "patch_of_1000_tables_ms": patch_ms(page),
         }
         browser.close()

@@ -237,6 +237,10 @@ class Replacing(Protocol):
         ...
 
 
+NEW_KEY = "new key"
+"""An outcome after which the table has another topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class DdlOutcome:
     """The effect of DDL on one table."""

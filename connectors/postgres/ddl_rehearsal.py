@@ -24,11 +24,11 @@ from headwater.connectors.postgres.server.connection import PgConnection, in_our
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.chunk_planner import estimate_of
 from headwater.connectors.postgres.snapshot.rereads import begun_by, held_by_kind
-from headwater.connectors.source import DdlOutcome, SourceContext
+from headwater.connectors.source import NEW_KEY, DdlOutcome, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 
 LIMITS = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s'"
-FOLLOWED, READ_AGAIN, NEW_KEY = "followed", "read again", "new key"
+FOLLOWED, READ_AGAIN = "followed", "read again"
 NEW_TOPIC, LEFT_OUT, DIFFERS = "new topic", "left out", "differs"
 IN_PLACE = "in place"
 BROUGHT = "the stream brings it"

@@ -1,6 +1,7 @@
 """Objects as files of a directory."""
 
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,13 +52,16 @@ class DirectoryStore:
 
     def put(self, name: str, content: bytes) -> None:
         path = self.local_root / name
+        fresh = _beside(path)
         with self._failures(name):
             make_directory(path.parent)
-            self._files.replace(path, content)
+            self._files.replace(fresh, content)
+            self._files.rename(fresh, path)
+            self._files.sync_directory(path.parent)
 
     def create(self, name: str, content: bytes) -> bool:
         path = self.local_root / name
-        fresh = path.with_name(f".{path.name}.{os.getpid()}.{id(self):x}.new")
+        fresh = _beside(path)
         with self._failures(name):
             make_directory(path.parent)
             self._files.replace(fresh, content)
@@ -145,6 +149,11 @@ class DirectoryStore:
                 path=self.address(next(iter(names), "")),
                 reason=str(error.strerror),
             ) from error
+
+
+def _beside(path: Path) -> Path:
+    """Returns a hidden name that no other writer has."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.new")
 
 
 class FileReader:

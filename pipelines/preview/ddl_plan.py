@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headwater.connectors.source import DdlOutcome, Rehearsing
+from headwater.connectors.source import NEW_KEY, DdlOutcome, Rehearsing
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded
 from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
 from headwater.pipelines.journal.schemas import every_topic_of
-from headwater.pipelines.loops.assembly import make_sink, make_source
+from headwater.pipelines.loops.assembly import keeps_rows, make_sink, make_source
+from headwater.pipelines.loops.deliver.deliver import OTHER_KEY
 from headwater.pipelines.preview.plan import before_log_of
 from headwater.pipelines.transforms.after_log import RowTransforms
 
@@ -71,25 +72,36 @@ async def ddl_plans(
         if each.schema is not None:
             schema = after_log.schema(before_log.schema(each.schema))
             targets = tuple(
-                [await _of_target(loaded, part.name, schema, clock=clock) for part in loaded.sinks]
+                [
+                    await _of_target(
+                        loaded, part, schema, clock=clock, is_new_key=each.outcome == NEW_KEY
+                    )
+                    for part in loaded.sinks
+                ]
             )
         plans.append(DdlPlan(each, targets))
     return plans
 
 
 async def _of_target(
-    loaded: LoadedPipeline, name: str, schema: TableSchema, *, clock: Clock
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    schema: TableSchema,
+    *,
+    clock: Clock,
+    is_new_key: bool,
 ) -> TargetOutcome:
-    part = next(each for each in loaded.sinks if each.name == name)
+    if is_new_key and keeps_rows(part, schema):  # every row changes: no sink is asked
+        return TargetOutcome(part.name, (), OTHER_KEY, is_rebuilt=True)
     sink = make_sink(loaded, part, clock=clock)
     try:
-        return TargetOutcome(name, tuple(await sink.plan([schema])))
+        return TargetOutcome(part.name, tuple(await sink.plan([schema])))
     except RebuildNeeded as error:
-        return TargetOutcome(name, (), error.problem, is_rebuilt=True)
+        return TargetOutcome(part.name, (), error.problem, is_rebuilt=True)
     except HeadwaterError as error:
         if error.cure is Cure.TIME:
             raise
-        return TargetOutcome(name, (), error.problem)
+        return TargetOutcome(part.name, (), error.problem)
     finally:
         await sink.close()
 

@@ -13,6 +13,9 @@ from headwater.sinks.spark.sink_state import SinkState, SinkStateLog
 from headwater.sinks.spark.storage_location import StorageLocation, place_of
 from headwater.sinks.spark.table import LakeTable
 
+KEEP = ".keep"
+"""Its file makes the directory in which the catalog is."""
+
 
 @dataclass(frozen=True, slots=True)
 class LakeShadow:
@@ -92,8 +95,8 @@ class Lake:
             address = CatalogAddress(
                 uri, catalog.namespace, re.sub(r"[./-]", "_", name), catalog.properties
             )
-            if self.place.is_local and not catalog.uri:
-                self.place.store.put(".keep", b"")
+            if self.place.is_local and not catalog.uri and self.place.store.read(KEEP) is None:
+                self.place.store.put(KEEP, b"")
             return IcebergLakeTable(place, address)
         from headwater.sinks.spark.delta.table import DeltaLakeTable
 

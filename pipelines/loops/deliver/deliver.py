@@ -81,6 +81,7 @@ class RebuildsNeeded:
 logger = logging.getLogger(__name__)
 
 PAUSE_POLL_S = 0.5
+OTHER_KEY = "the table has another key at its source and is read again"
 
 
 @dataclass(slots=True)
@@ -260,7 +261,7 @@ async def _without_replaced(delivery: Delivery, part: Slice) -> Slice | None:
     found = {each for each in found if delivery.keeps_rows(stored[each].schema)}
     if not found:
         return part
-    error = RebuildNeeded("the table has another key at its source and is read again")
+    error = RebuildNeeded(OTHER_KEY)
     part = _without_culprits(delivery, part, error, found)
     return None if all(each.topic == COMMITS for each in part.end) else part
 

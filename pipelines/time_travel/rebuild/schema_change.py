@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import Cure, HeadwaterError
 from headwater.core_log.model.changes import Phase
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
@@ -28,6 +28,8 @@ from headwater.pipelines.time_travel.rebuild.rebuild import (
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.5
+TRIES_MAX = 5
+"""After so many failures that time may cure the table waits as long as any other failed one."""
 
 
 async def cross_over(
@@ -47,7 +49,7 @@ async def cross_over(
     if it equals the log; `stop` ends the sink's delivery before that. A table that does not exist
     yet is put into `beginnings`: it can begin at the re-read.
     """
-    progress = _Progress(loaded.name, part.name, table, report)
+    progress, tries = _Progress(loaded.name, part.name, table, report), 0
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
         if not keeps_rows(part, rebuilding.subject.schema):
@@ -63,6 +65,11 @@ async def cross_over(
                 failure = await _rebuild_table(rebuilding, log, progress, stop, clock=clock)
             except HeadwaterError as error:
                 failure = f"the table could not be rebuilt for its new schema: {error}"
+                if error.cure is Cure.TIME and tries < TRIES_MAX:
+                    tries += 1
+                    logger.warning("%s: %s is rebuilt once more: %s", part.name, table, error)
+                    await asyncio.sleep(POLL_S * tries)
+                    continue
             if not failure or not await _has_moved_on(rebuilding, begun, log):
                 return failure
     except HeadwaterError as error:

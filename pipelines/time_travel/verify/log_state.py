@@ -29,6 +29,7 @@ from headwater.pipelines.time_travel.verify.deleted_rows import (
     partition_changes,
     truncate,
 )
+from headwater.pipelines.time_travel.verify.unfit_values import find_unfit
 from headwater.sinks.sink import AppliedOffset, Slice
 
 MERGE_ROWS = 2_000_000
@@ -80,13 +81,19 @@ class ComparedColumns:
         try:
             return self.digests(self.project(rows))
         except SinkRejected:
-            if rows.num_rows == 1:
-                keys, _ = self.digests(ComparedColumns(self.schema, self.schema.key).project(rows))
-                return keys, digests_of(rows.columns, 1)
-        half = rows.num_rows // 2
-        parts = [self.digest_log_rows(rows.slice(0, half)), self.digest_log_rows(rows.slice(half))]
-        keys, whole = (np.concatenate(each) for each in zip(*parts, strict=True))
+            is_unfit = self._find_unfit(rows)
+        keys, _ = self.digests(ComparedColumns(self.schema, self.schema.key).project(rows))
+        whole = digests_of(rows.columns, rows.num_rows)
+        _, whole[~is_unfit] = self.digests(self.project(rows.filter(pa.array(~is_unfit))))
         return keys, whole
+
+    def _find_unfit(self, rows: pa.RecordBatch) -> BoolArray:
+        given = set(rows.schema.names)
+        found = np.zeros(rows.num_rows, np.bool_)
+        for name in self.columns:
+            if name in given:
+                found |= find_unfit(rows.column(name), self.schema.arrow.field(name).type)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from headwater.core_log.objects.store import (
     names_below,
     store_of,
 )
-from headwater.core_log.storage.files import OsFiles
+from headwater.core_log.storage.files import OsFile, OsFiles
 from tests.moto_server import client_of
 
 WRITERS = 8
@@ -223,6 +223,22 @@ def test_no_name_is_listed_before_it_is_whole(tmp_path: Path) -> None:
     assert list((tmp_path / "log").iterdir()), "the file of the killed writer"
     assert names_below(store) == []
     assert store.read("log/1.json") is None
+
+
+@pytest.mark.parametrize("name", ["put", "create"])
+def test_another_writer_of_the_name_may_come_at_any_moment(tmp_path: Path, name: str) -> None:
+    store, sync, others = DirectoryStore(tmp_path, SINK_ERRORS), OsFile.sync, [b"other"]
+
+    def syncs(file: OsFile) -> None:
+        sync(file)
+        if others:
+            getattr(store, name)("a/kept", others.pop())
+
+    with patch.object(OsFile, "sync", syncs):
+        getattr(store, name)("a/kept", b"one")
+
+    assert store.read("a/kept") == (b"one" if name == "put" else b"other")
+    assert [each.name for each in (tmp_path / "a").iterdir()] == ["kept"]
 
 
 def test_every_new_directory_is_synced_into_its_parent(tmp_path: Path) -> None:

@@ -37,3 +37,23 @@ def test_a_statement_is_shown_with_what_follows(
     assert plan["outcome"] == "read again"
     assert plan["targets"][0]["sink"] == "sql"
     assert plan["targets"][0]["refusal"]
+
+
+def test_targets_of_a_table_that_gets_another_key_are_rebuilt(
+    guest: Guest, tmp_path: Path, headwater: Headwater
+) -> None:
+    guest.execute("CREATE TABLE items (id int PRIMARY KEY, b int NOT NULL)")
+    guest.publish("items")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(FILE.format(url=guest.url))
+    ran = headwater("run", file, "--once")
+    ddl = "ALTER TABLE items DROP CONSTRAINT items_pkey, ADD PRIMARY KEY (id, b)"
+
+    shown = headwater("plan", file, "--ddl", ddl)
+
+    assert ran.code == 0
+    assert "public.items   new key: the key of the table was changed" in shown.data
+    assert "sink sql: rebuilt from the log, a history quarantined: the table has another" in (
+        shown.data
+    )
+    assert "run --migrate" not in shown.data

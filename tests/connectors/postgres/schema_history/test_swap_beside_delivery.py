@@ -9,7 +9,7 @@ import pytest
 
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock, SystemClock
-from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
 from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
@@ -136,6 +136,26 @@ async def test_a_table_that_is_being_rebuilt_is_not_tried_again(
 
     assert [each.state for each in running.tables] == [TaskState.REBUILDING, TaskState.RUNNING]
     await world.run()
+    assert world.targets("id, a, b") == world.source("id, a, b")
+
+
+@pytest.mark.parametrize("sink", SINKS)
+async def test_a_rebuild_that_fails_for_a_moment_goes_on(
+    world: Crossing, monkeypatch: pytest.MonkeyPatch, sink: str
+) -> None:
+    """A run to the end would end without the table."""
+    swap, failures = SINKS[sink].swap, [SinkUnavailable("the target is busy")]
+
+    async def swaps(*given: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await swap(*given)
+
+    monkeypatch.setattr(SINKS[sink], "swap", swaps)
+    await world.run()
+
+    assert not failures
+    assert not [each for each in world.states if each.state is TaskState.QUARANTINED]
     assert world.targets("id, a, b") == world.source("id, a, b")
 
 

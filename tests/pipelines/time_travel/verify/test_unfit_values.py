@@ -1,0 +1,62 @@
+"""Rows of the log whose values today's types do not hold differ from all others, and only they."""
+
+from decimal import Decimal
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headwater.pipelines.time_travel.verify import unfit_values
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
+from headwater.pipelines.time_travel.verify.unfit_values import find_unfit
+from tests.slices import schema_of
+
+ROWS = 20_000
+MANY = 100
+"""Casts. One for each row would hold up everything that shares the threads."""
+NUMERIC = pa.decimal128(12, 2)
+COLUMNS: dict[str, tuple[pa.DataType, list[Any], pa.DataType]] = {
+    "fractions": (NUMERIC, [Decimal("1.00"), Decimal("1.50"), None], pa.int64()),
+    "large numbers": (pa.int64(), [1, 1 << 40, -(1 << 40), None], pa.int32()),
+    "large fractions": (NUMERIC, [Decimal("1.00"), Decimal("12345678.00")], pa.decimal128(6, 2)),
+    "finer fractions": (NUMERIC, [Decimal("1.10"), Decimal("1.11")], pa.decimal128(12, 1)),
+    "floats": (pa.float64(), [1.0, 1.5, float("nan"), 1e300, None], pa.int64()),
+    "exact floats": (pa.int64(), [1, 1 << 60, (1 << 53) + 1, None], pa.float64()),
+    "texts": (pa.string(), ["1", "x", "", "1.5", None], pa.int64()),
+    "dates": (pa.string(), ["2024-01-01", "x", None], pa.date32()),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_just_the_values_are_found_that_a_cast_refuses(name: str) -> None:
+    kind, values, now = COLUMNS[name]
+    column = pa.array(values * 3, kind)
+
+    found = find_unfit(column, now)
+
+    alone = [not unfit_values._is_castable(column.slice(at, 1), now) for at in range(len(column))]
+    assert found.tolist() == alone
+    assert any(alone) and not all(alone)
+
+
+def test_many_fractions_cost_few_casts() -> None:
+    fractions = pa.array([Decimal(number) / 100 for number in range(ROWS)], NUMERIC)
+    schema = schema_of(id=pa.int64(), total=pa.int64())
+    shape = ComparedColumns(schema, schema.names)
+    rows = pa.RecordBatch.from_arrays([pa.array(range(ROWS)), fractions], names=schema.names)
+    whole = pa.RecordBatch.from_arrays(
+        [pa.array(range(ROWS)), pa.array([number // 100 for number in range(ROWS)])],
+        schema=schema.arrow,
+    )
+
+    with patch.object(
+        ComparedColumns, "project", autospec=True, side_effect=ComparedColumns.project
+    ) as cast:
+        keys, found = shape.digest_log_rows(rows)
+
+    wanted_keys, wanted = shape.digests(shape.project(whole))
+    assert cast.call_count < MANY
+    assert np.array_equal(keys, wanted_keys)
+    assert np.array_equal(found == wanted, np.arange(ROWS) % 100 == 0)

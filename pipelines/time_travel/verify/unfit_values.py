@@ -21,12 +21,30 @@ def _find_numbers(column: pa.Array, kind: pa.DataType) -> BoolArray | None:
     decide it."""
     if not (_is_number(column.type) and _is_number(kind)):
         return None
+    if not _is_castable(pa.array([0], column.type), kind):  # whatever the value is
+        return np.asarray(column.is_valid())
     try:
-        back = column.cast(kind, safe=False).cast(column.type, safe=False)
+        is_same = pc.fill_null(_comes_back(column, kind), fill_value=True)
     except UNFIT:
         return None
-    is_same = pc.fill_null(pc.equal(back, column), fill_value=True)
     return ~np.asarray(is_same) if _is_castable(column.filter(is_same), kind) else None
+
+
+def _comes_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    wide = _widened(column.type)
+    back = column.cast(_widened(kind), safe=False).cast(wide, safe=False)
+    is_same = pc.equal(back, column.cast(wide))
+    if pa.types.is_decimal(kind):
+        limit = pa.scalar(10.0 ** (kind.precision - kind.scale))
+        is_same = pc.and_(is_same, pc.less(pc.abs(column.cast(pa.float64())), limit))
+    return is_same
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    """Returns a type to which any number can be cast back."""
+    if pa.types.is_decimal256(kind):
+        return pa.decimal256(76, kind.scale)
+    return pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else kind
 
 
 def _find_by_halves(column: pa.Array, kind: pa.DataType) -> BoolArray:

@@ -15,7 +15,7 @@ from tests.slices import schema_of
 
 ROWS = 20_000
 MANY = 100
-"""Casts. One for each row would hold up everything that shares the threads."""
+"""Casts. One for each value would hold up everything that shares the threads."""
 NUMERIC = pa.decimal128(12, 2)
 COLUMNS: dict[str, tuple[pa.DataType, list[Any], pa.DataType]] = {
     "fractions": (NUMERIC, [Decimal("1.00"), Decimal("1.50"), None], pa.int64()),
@@ -41,22 +41,40 @@ def test_just_the_values_are_found_that_a_cast_refuses(name: str) -> None:
     assert any(alone) and not all(alone)
 
 
-def test_many_fractions_cost_few_casts() -> None:
-    fractions = pa.array([Decimal(number) / 100 for number in range(ROWS)], NUMERIC)
+@pytest.mark.parametrize(
+    ("values", "now"),
+    [
+        (pa.array([Decimal(number) / 100 for number in range(ROWS)], NUMERIC), pa.int64()),
+        (pa.array([Decimal(number) for number in range(ROWS)], NUMERIC), pa.decimal128(5, 2)),
+        (pa.array([number / 4 for number in range(ROWS)]), pa.int32()),
+        (pa.array([number << 20 for number in range(ROWS)]), pa.int32()),
+        (pa.array(range(ROWS)), pa.decimal128(6, 2)),
+    ],
+    ids=["fractions", "decimals", "floats", "integers", "integers to decimals"],
+)
+def test_many_numbers_cost_few_casts(values: pa.Array, now: pa.DataType) -> None:
+    cast = unfit_values._is_castable
+    with patch.object(unfit_values, "_is_castable", side_effect=cast) as casts:
+        found = find_unfit(values, now)
+
+    assert casts.call_count < MANY
+    sample = range(0, ROWS, 37)
+    assert [bool(found[at]) for at in sample] == [
+        not cast(values.slice(at, 1), now) for at in sample
+    ]
+
+
+def test_rows_that_do_not_fit_differ_from_all_others() -> None:
     schema = schema_of(id=pa.int64(), total=pa.int64())
-    shape = ComparedColumns(schema, schema.names)
-    rows = pa.RecordBatch.from_arrays([pa.array(range(ROWS)), fractions], names=schema.names)
-    whole = pa.RecordBatch.from_arrays(
-        [pa.array(range(ROWS)), pa.array([number // 100 for number in range(ROWS)])],
-        schema=schema.arrow,
+    shape, ids = ComparedColumns(schema, schema.names), pa.array(range(ROWS))
+    totals = pa.array([Decimal(number) / 100 for number in range(ROWS)], NUMERIC)
+    rows = pa.RecordBatch.from_arrays([ids, totals], names=schema.names)
+    now = pa.RecordBatch.from_arrays(
+        [ids, pa.array([number // 100 for number in range(ROWS)])], schema=schema.arrow
     )
 
-    with patch.object(
-        ComparedColumns, "project", autospec=True, side_effect=ComparedColumns.project
-    ) as cast:
-        keys, found = shape.digest_log_rows(rows)
+    keys, found = shape.digest_log_rows(rows)
 
-    wanted_keys, wanted = shape.digests(shape.project(whole))
-    assert cast.call_count < MANY
+    wanted_keys, wanted = shape.digests(now)
     assert np.array_equal(keys, wanted_keys)
     assert np.array_equal(found == wanted, np.arange(ROWS) % 100 == 0)

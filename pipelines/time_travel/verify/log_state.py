@@ -84,7 +84,8 @@ class ComparedColumns:
             is_unfit = self._find_unfit(rows)
         keys, _ = self.digests(ComparedColumns(self.schema, self.schema.key).project(rows))
         whole = digests_of(rows.columns, rows.num_rows)
-        _, whole[~is_unfit] = self.digests(self.project(rows.filter(pa.array(~is_unfit))))
+        if not is_unfit.all():
+            _, whole[~is_unfit] = self.digests(self.project(rows.filter(pa.array(~is_unfit))))
         return keys, whole
 
     def _find_unfit(self, rows: pa.RecordBatch) -> BoolArray:

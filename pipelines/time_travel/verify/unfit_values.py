@@ -12,6 +12,8 @@ def find_unfit(column: pa.Array, kind: pa.DataType) -> BoolArray:
     """Returns for each value whether a cast refuses it."""
     if _is_castable(column, kind):
         return np.zeros(len(column), np.bool_)
+    if not _is_castable(column.slice(0, 0), kind):  # of no value, and not even of a null
+        return np.ones(len(column), np.bool_)
     found = _find_numbers(column, kind)
     return _find_by_halves(column, kind) if found is None else found
 

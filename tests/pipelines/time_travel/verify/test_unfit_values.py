@@ -78,3 +78,18 @@ def test_rows_that_do_not_fit_differ_from_all_others() -> None:
     wanted_keys, wanted = shape.digests(now)
     assert np.array_equal(keys, wanted_keys)
     assert np.array_equal(found == wanted, np.arange(ROWS) % 100 == 0)
+
+
+def test_rows_of_which_none_fits_differ_from_all_others() -> None:
+    """No number is a list, and Arrow refuses this cast of no rows at all."""
+    schema = schema_of(id=pa.int64(), total=pa.list_(pa.int32()))
+    shape, ids = ComparedColumns(schema, schema.names), pa.array(range(3))
+    totals = pa.array([Decimal(1), Decimal(2), None], NUMERIC)
+    rows = pa.RecordBatch.from_arrays([ids, totals], names=schema.names)
+    now = pa.RecordBatch.from_arrays([ids, pa.nulls(3, pa.list_(pa.int32()))], schema=schema.arrow)
+
+    keys, found = shape.digest_log_rows(rows)
+
+    wanted_keys, wanted = shape.digests(now)
+    assert np.array_equal(keys, wanted_keys)
+    assert (found == wanted).tolist() == [False, False, True]

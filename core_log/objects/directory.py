@@ -1,14 +1,18 @@
 """Objects as files of a directory."""
 
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from headwater.core_log.objects.store import ObjectGone, StoredObject, StoreErrors
 from headwater.core_log.storage.files import OsFile, OsFiles
+
+
+_writes = count(1)
+"""Of this process: threads may write the same name."""
 
 
 class DirectoryStore:
@@ -153,7 +157,7 @@ class DirectoryStore:
 
 def _beside(path: Path) -> Path:
     """Returns a hidden name that no other writer has."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.new")
+    return path.with_name(f".{path.name}.{os.getpid()}.{next(_writes):x}.new")
 
 
 class FileReader:

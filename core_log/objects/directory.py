@@ -10,7 +10,6 @@ from pathlib import Path
 from headwater.core_log.objects.store import ObjectGone, StoredObject, StoreErrors
 from headwater.core_log.storage.files import OsFile, OsFiles
 
-
 _writes = count(1)
 """Of this process: threads may write the same name."""
 

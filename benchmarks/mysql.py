@@ -4,20 +4,14 @@
 # Stages that are not named keep the figures that they have in results/mysql.json.
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from benchmarks.bytecode import compile_as_installed
-from benchmarks.figures import Collected, Figures
-from benchmarks.mysql_history import COLUMNS, DOCUMENT, ROW, SERVER, Database
-from benchmarks.mysql_readers import Debezium, Headwater, receive, select
-from benchmarks.postgres import (
+from benchmarks.capture_report import (
     DEBEZIUM,
     LIMIT,
     OURS,
@@ -26,13 +20,19 @@ from benchmarks.postgres import (
     WARM_UP,
     Row,
     add_measured,
+    end_of,
     fresh_ground,
+    keep,
     line_of,
+    table_of,
+    ticked,
     waits,
 )
+from benchmarks.figures import Collected, Figures
+from benchmarks.mysql_history import COLUMNS, DOCUMENT, ROW, SERVER, Database
+from benchmarks.mysql_readers import Debezium, Headwater, receive, select
 from scripts.embedded_mysql import embedded_mysql
 
-RESULTS = Path(__file__).parent / "results"
 SNAPSHOT_ROWS, INSERTED, UPDATED, SINGLE = 1_000_000, 1_000_000, 500_000, 200_000
 GIANT, TICKED, DOCUMENTS = 5_000_000, 2_000, 300_000
 DEBEZIUM_SHARE = 5
@@ -193,22 +193,18 @@ class Round:
     def _ticks_in_log(self, count: int) -> Figures:
         self._database.new_ticks()
         with self._ours.following(count) as arrivals:
-            committed = self._ticked(count)
+            committed = ticked(
+                "benchmarks.mysql_history", str(self._database.server.port), str(count)
+            )
             return waits(committed, arrivals())
 
     def _ticks_at_debezium(self, count: int, more: dict[str, str]) -> Figures:
         self._database.new_ticks()
         with self._debezium.following(count, more) as arrivals:
-            committed = self._ticked(count)
+            committed = ticked(
+                "benchmarks.mysql_history", str(self._database.server.port), str(count)
+            )
             return waits(committed, arrivals())
-
-    def _ticked(self, count: int) -> dict[int, int]:
-        """The time of each commit, written by a process of its own."""
-        command = [sys.executable, "-m", "benchmarks.mysql_history"]
-        command += [str(self._database.server.port), str(count)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        pairs = (line.split() for line in done.stdout.splitlines())
-        return {int(number): int(at_us) for number, at_us in pairs}
 
 
 def main() -> None:
@@ -239,7 +235,7 @@ def main() -> None:
                         ours = Headwater(ours_in[0], database, ours_in[1])
                         Round(database, ours, debezium, collected, chosen.shrink).run(stage)
             if chosen.shrink == 1:
-                write(collected)
+                keep("mysql", collected, page)
     print(page(collected, chosen.shrink))
 
 
@@ -252,16 +248,6 @@ def keep_compiled_code(place: Path, database: Database) -> None:
         task = ours.before_history()
         database.insert(KEPT_ROWS, each=1_000, row=ROW)
         ours.catch_up(task, KEPT_ROWS)
-
-
-def write(collected: Collected) -> None:
-    """Beside the figures of other stages from other times; of a trial nothing is kept."""
-    path = RESULTS / "mysql.json"
-    known = json.loads(path.read_text())["figures"] if path.exists() else {}
-    every = Collected(known | collected.figures, collected.failures)
-    found = {"figures": every.figures, "failures": every.failures}
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "mysql.md").write_text(page(every, shrink=1))
 
 
 def page(collected: Collected, shrink: int) -> str:
@@ -281,21 +267,13 @@ def page(collected: Collected, shrink: int) -> str:
         "earlier run. Medians, with",
         "the least, the largest and the number of rounds.",
         "",
-        "| What | To reach | Headwater | Headwater in plain Python | Debezium | Debezium, polling"
-        " each 5 ms | The server's limit | Verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        *(line_of(row, collected) for row in ROWS if collected.figures.get(row.name)),
-        "",
+        *table_of(ROWS, collected),
     ]
     measured = [row for row in ROWS if collected.figures.get(row.name)]
     missed = [row.name for row in measured if "missed" in line_of(row, collected)]
     if told := [f"- {name}: {WHY[name]}." for name in dict.fromkeys(missed) if name in WHY]:
         lines += ["## Where it is missed, and why", "", LOAD, "", *told, ""]
-    if shrink > 1:
-        lines += [f"Only a trial: all counts were divided by {shrink}.", ""]
-    if collected.failures:
-        lines += ["## Not measured", "", *(f"- {each}" for each in collected.failures), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *end_of(collected, shrink)])
 
 
 if __name__ == "__main__":

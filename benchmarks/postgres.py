@@ -4,51 +4,40 @@
 # Stages that are not named keep the figures that they have in results/postgres.json.
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
 
 from benchmarks.bytecode import compile_as_installed
-from benchmarks.figures import Collected, Figures, shown, spread
-from benchmarks.pipelines import ground_of
-from benchmarks.postgres_history import TICKS_PER_S, Database
+from benchmarks.capture_report import (
+    DEBEZIUM,
+    LIMIT,
+    OURS,
+    PLAIN,
+    TUNED,
+    WARM_UP,
+    Row,
+    add_measured,
+    end_of,
+    fresh_ground,
+    keep,
+    table_of,
+    ticked,
+    waits,
+)
+from benchmarks.figures import Collected, Figures
+from benchmarks.postgres_history import Database
 from benchmarks.postgres_readers import Debezium, Headwater, copy, receive
-from benchmarks.processes import busy_s
 from scripts.embedded_postgres import embedded_postgres
 
-RESULTS = Path(__file__).parent / "results"
-OURS, PLAIN, DEBEZIUM, TUNED, LIMIT = "headwater", "plain", "debezium", "tuned", "limit"
 SNAPSHOT_ROWS, INSERTED, UPDATED, SINGLE = 2_000_000, 1_000_000, 500_000, 200_000
 GIANT, TICKED = 5_000_000, 2_000
-WARM_UP = TICKS_PER_S
-"""Ticks of a first second, in which every reader still starts: written, and not counted."""
 KEPT_ROWS = 200_000
 """Read before anything is measured: so many that the compiler is sent for, whose code is then kept.
 Else the first measurement in a new copy of the sources would hold its work."""
 SERVER = {"max_wal_size": "16GB", "shared_buffers": "512MB", "wal_sender_timeout": "5min"}
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table: a figure, and what it has to be."""
-
-    name: str
-    what: str
-    figure: str
-    goal: float | None
-    is_least: bool
-    plain_goal: float | None = None
-    times: float | None = None
-    """How many times Debezium's in the same run."""
 
 
 ROWS = (
@@ -162,44 +151,14 @@ class Round:
     def _ticks_in_log(self, count: int) -> Figures:
         self._database.new_ticks()
         with self._ours.following(count) as arrivals:
-            committed = self._ticked(count)
+            committed = ticked("benchmarks.postgres_history", self._database.address, str(count))
             return waits(committed, arrivals())
 
     def _ticks_at_debezium(self, count: int, more: dict[str, str]) -> Figures:
         self._database.new_ticks()
         with self._debezium.following(count, more) as arrivals:
-            committed = self._ticked(count)
+            committed = ticked("benchmarks.postgres_history", self._database.address, str(count))
             return waits(committed, arrivals())
-
-    def _ticked(self, count: int) -> dict[int, int]:
-        """The time of each commit, written by a process of its own."""
-        command = [sys.executable, "-m", "benchmarks.postgres_history", self._database.address]
-        done = subprocess.run([*command, str(count)], stdout=subprocess.PIPE, text=True, check=True)
-        pairs = (line.split() for line in done.stdout.splitlines())
-        return {int(number): int(at_us) for number, at_us in pairs}
-
-
-def add_measured(collected: Collected, name: str, who: str, measure: Callable[[], Figures]) -> None:
-    """What cannot be measured keeps its reason, and the round goes on."""
-    busy, begun = busy_s(), time.perf_counter()
-    try:
-        figures = measure()
-    except Exception as error:
-        collected.fail(name, who, error)
-        print(f"{name}, {who}: {type(error).__name__}: {error}", file=sys.stderr)
-        return
-    figures["busy_cores"] = (busy_s() - busy) / (time.perf_counter() - begun)
-    collected.add(name, who, figures)
-    told = ", ".join(f"{key} {shown(value)}" for key, value in figures.items())
-    print(f"{name}, {who}: {told}", file=sys.stderr)
-
-
-def waits(committed: dict[int, int], arrived: dict[int, int]) -> Figures:
-    """From when the commit returned to its writer; what was there earlier took no time."""
-    assert arrived.keys() == committed.keys(), "every tick has arrived"
-    counted = sorted(committed)[WARM_UP:]
-    cuts = quantiles((max(0, arrived[each] - committed[each]) / 1e3 for each in counted), n=100)
-    return {"p50_ms": cuts[49], "p99_ms": cuts[98]}
 
 
 def main() -> None:
@@ -226,7 +185,7 @@ def main() -> None:
                         ours = Headwater(ours_in[0], database, ours_in[1])
                         Round(database, ours, debezium, collected, chosen.shrink).run(stage)
             if chosen.shrink == 1:
-                write(collected)
+                keep("postgres", collected, page)
     print(page(collected, chosen.shrink))
 
 
@@ -234,25 +193,6 @@ def keep_compiled_code(place: Path, database: Database) -> None:
     database.new_table(rows=KEPT_ROWS)
     with fresh_ground(place, "compiled") as (directory, bootstrap):
         Headwater(directory, database, bootstrap).snapshot(KEPT_ROWS, parallel=1)
-
-
-@contextmanager
-def fresh_ground(place: Path, stage: str) -> Iterator[tuple[Path, str]]:
-    with (
-        tempfile.TemporaryDirectory(prefix=f"{stage}-", dir=place) as directory,
-        ground_of(Path(directory), "") as ground,
-    ):
-        yield Path(directory), ground.bootstrap
-
-
-def write(collected: Collected) -> None:
-    """Beside what was measured at other times of other stages; of a trial nothing is kept."""
-    path = RESULTS / "postgres.json"
-    known = json.loads(path.read_text())["figures"] if path.exists() else {}
-    every = Collected(known | collected.figures, collected.failures)
-    found = {"figures": every.figures, "failures": every.failures}
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "postgres.md").write_text(page(every, shrink=1))
 
 
 def page(collected: Collected, shrink: int) -> str:
@@ -273,53 +213,9 @@ def page(collected: Collected, shrink: int) -> str:
         " earlier run.",
         "Medians, with the least, the largest and the number of rounds.",
         "",
-        "| What | To reach | Headwater | Headwater in plain Python | Debezium | Debezium, polling"
-        " each 5 ms | The server's limit | Verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        *(line_of(row, collected) for row in ROWS if collected.figures.get(row.name)),
-        "",
+        *table_of(ROWS, collected),
     ]
-    if shrink > 1:
-        lines += [f"Only a trial: all counts were divided by {shrink}.", ""]
-    if collected.failures:
-        lines += ["## Not measured", "", *(f"- {each}" for each in collected.failures), ""]
-    return "\n".join(lines)
-
-
-def line_of(row: Row, collected: Collected) -> str:
-    cells = [
-        spread(values) if (values := collected.values(row.name, who, row.figure)) else "-"
-        for who in (OURS, PLAIN, DEBEZIUM, TUNED, LIMIT)
-    ]
-    return f"| {row.what} | {signal(row)} | {' | '.join(cells)} | {verdict(row, collected)} |"
-
-
-def signal(row: Row) -> str:
-    if row.goal is None:
-        return "-"
-    parts = [f"at {'least' if row.is_least else 'most'} {row.goal:,g}"]
-    if row.plain_goal:
-        parts.append(f"{row.plain_goal:,g} in plain Python")
-    if row.times:
-        parts.append(f"{row.times:g} times Debezium")
-    return ", ".join(parts)
-
-
-def verdict(row: Row, collected: Collected) -> str:
-    ours = collected.values(row.name, OURS, row.figure)
-    if row.goal is None or not ours:
-        return "-"
-    said = [judged(median(ours), row.goal, row.is_least)]
-    if row.plain_goal and (plain := collected.values(row.name, PLAIN, row.figure)):
-        said.append("plain " + judged(median(plain), row.plain_goal, row.is_least))
-    if row.times and (theirs := collected.values(row.name, DEBEZIUM, row.figure)):
-        said.append(f"{median(ours) / median(theirs):.1f} times Debezium")
-    return ", ".join(said)
-
-
-def judged(middle: float, goal: float, is_least: bool) -> str:
-    is_reached = middle >= goal if is_least else middle <= goal
-    return "reached" if is_reached else f"missed: {middle / goal:.2f} times the goal"
+    return "\n".join([*lines, *end_of(collected, shrink)])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pymysql.cursors import DictCursor
 
 from headwater.core_log.foundation.errors import PositionLost
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
@@ -83,12 +84,41 @@ def promote(replica: EmbeddedMysql) -> None:
     )
 
 
-def wait_for_rows(server: EmbeddedMysql, count: int) -> None:
+def wait_for_rows(replica: EmbeddedMysql, count: int) -> None:
+    """Until the replica has them; fails as soon as its replication does."""
     tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'shop'"
-    while not server.execute(tables)[0][0] or server.execute("SELECT count(*) FROM shop.t") != [
+    while not replica.execute(tables)[0][0] or replica.execute("SELECT count(*) FROM shop.t") != [
         (count,)
     ]:
+        failure = replication_failure(replica)
+        assert not failure, f"the replica will not get {count} rows: {failure}"
         time.sleep(LOOK_S)
+
+
+def replication_failure(replica: EmbeddedMysql) -> str:
+    """Why a replica gets nothing any more; '' while it works."""
+    what = "REPLICA" if replica.kind == "mysql-9" else "SLAVE"
+    with replica.connect() as connection, connection.cursor(DictCursor) as cursor:
+        cursor.execute(f"SHOW {what} STATUS")
+        [status] = cursor.fetchall()
+    works = {"Yes", "Connecting", "Preparing"}
+    stopped = [name for name in (f"{what.title()}_IO_Running", f"{what.title()}_SQL_Running")
+               if status[name] not in works]  # fmt: skip
+    said = [status[name] for name in ("Last_IO_Error", "Last_SQL_Error") if status[name]]
+    return "; ".join(said or (f"{name} is {status[name]}" for name in stopped))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replica_that_has_stopped_is_not_waited_for(kind: Kind) -> None:
+    with embedded_mysql(kind) as first, embedded_mysql(kind, settings={"server-id": "2"}) as second:
+        replicate(first, second)
+        first.execute("CREATE DATABASE shop", "SET sql_log_bin = 0",
+                      "CREATE TABLE shop.t (id int PRIMARY KEY)", "SET sql_log_bin = 1",
+                      "INSERT INTO shop.t VALUES (1)")  # fmt: skip
+
+        with pytest.raises(AssertionError, match="will not get 1 rows"):
+            wait_for_rows(second, 1)
 
 
 @pytest.mark.crash

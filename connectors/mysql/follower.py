@@ -1,7 +1,7 @@
 """Follows the binary log: what is emitted when, beside rows that are read meanwhile."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ class BinlogFollower:
 
     def __init__(
         self,
-        transport: BinlogTransport,
+        start: Callable[[], Awaitable[BinlogTransport]],
         decoder: BinlogDecoder,
         reader: BinlogGroupReader,
         tables: CapturedTables,
@@ -44,8 +44,8 @@ class BinlogFollower:
         reading: asyncio.Lock,
         end: FilePosition | None,
     ) -> None:
-        """`end`: where to stop, if the stream is not followed for ever."""
-        self._transport, self._decoder, self._reader = transport, decoder, reader
+        """`start` begins the stream. `end`: where to stop, if it is not followed for ever."""
+        self._start, self._decoder, self._reader = start, decoder, reader
         self._tables, self._rows, self._heart = tables, rows, heart
         self._reading, self._end = reading, end
         self._is_told_open = False
@@ -65,24 +65,40 @@ class BinlogFollower:
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         try:
-            while True:
-                async with aclosing(self._beside()) as beside:
-                    async for batch in beside:
+            for part in (self._before_stream, self._along_stream):
+                async with aclosing(part()) as batches:
+                    async for batch in batches:
                         yield batch
-                if self.is_over:
-                    break
-                if events := await self._burst():
-                    async with aclosing(self._streamed(events)) as streamed:
-                        async for batch in streamed:
-                            yield batch
-                elif self._transport.is_dry and not self._has_more_rows:
-                    await self._something()
             if (last := self._position_batch()) is not None:
                 yield last
         finally:
             for waiting in (self._readable, self._stirring):
                 if waiting is not None:
                     await let_go(waiting)
+
+    async def _along_stream(self) -> AsyncGenerator[ChangeBatch, None]:
+        transport = await self._start()
+        while True:
+            async with aclosing(self._beside()) as beside:
+                async for batch in beside:
+                    yield batch
+            if self.is_over:
+                return
+            if events := await self._burst(transport):
+                async with aclosing(self._streamed(events)) as streamed:
+                    async for batch in streamed:
+                        yield batch
+            elif transport.is_dry and not self._has_more_rows:
+                await self._something(transport)
+
+    async def _before_stream(self) -> AsyncGenerator[ChangeBatch, None]:
+        """Emits the rows of a locked snapshot."""
+        while self._rows.precedes_stream:
+            async with aclosing(self._beside()) as beside:
+                async for batch in beside:
+                    yield batch
+            if self._rows.precedes_stream and not self._has_more_rows:
+                await self._something()
 
     async def _beside(self) -> AsyncGenerator[ChangeBatch, None]:
         """Emits rows that were read beside the stream; after a chunk the stream has its turn."""
@@ -99,9 +115,8 @@ class BinlogFollower:
                 async for batch in batches:
                     yield batch
 
-    async def _burst(self) -> list[bytes]:
+    async def _burst(self, transport: BinlogTransport) -> list[bytes]:
         """Returns what there is, possibly nothing."""
-        transport = self._transport
         if self._readable is not None and not self._readable.done():
             return []
         events = transport.take(QUICK_BYTES_MAX)
@@ -109,15 +124,17 @@ class BinlogFollower:
             events += await in_thread(partial(transport.take, BURST_BYTES))
         return events
 
-    async def _something(self) -> None:
-        """Waits for the server, or for rows that were read beside the stream."""
+    async def _something(self, transport: BinlogTransport | None = None) -> None:
+        """Waits for the server, if the stream has begun, or for rows that were read beside it."""
         if self._stirring is None or self._stirring.done():
             self._stirring = asyncio.ensure_future(self._rows.wait_for_rows())
-        if self._readable is None or self._readable.done():
-            self._readable = asyncio.ensure_future(self._transport.until_readable())
-        waiting: set[asyncio.Future[Any]] = {self._readable, self._stirring}
+        waiting: set[asyncio.Future[Any]] = {self._stirring}
+        if transport is not None:
+            if self._readable is None or self._readable.done():
+                self._readable = asyncio.ensure_future(transport.until_readable())
+            waiting.add(self._readable)
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if self._readable.done():
+        if self._readable is not None and self._readable.done():
             self._readable.result()
 
     async def _streamed(self, events: Sequence[bytes]) -> AsyncGenerator[ChangeBatch, None]:

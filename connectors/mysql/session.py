@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from functools import partial
 
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpStart
@@ -35,8 +36,15 @@ from headwater.connectors.mysql.server.server_identity import (
     identify,
 )
 from headwater.connectors.mysql.settings import MysqlSettings
+from headwater.connectors.mysql.snapshot.chunk_reader import connect_to_same
+from headwater.connectors.mysql.snapshot.locked_snapshot import (
+    LockedSnapshot,
+    NotLocked,
+    begin_locked_snapshot,
+)
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
 from headwater.connectors.source import Control, SourceContext
+from headwater.core_log.client.gather import in_thread
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.table_schema import TableId, TableSchema
@@ -44,6 +52,8 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.5
+
+logger = logging.getLogger(__name__)
 
 
 class MysqlSession:
@@ -71,7 +81,7 @@ class MysqlSession:
             await asyncio.to_thread(check_requirements, questions, server)
             catalog = MysqlCatalog(self._settings, server.is_mariadb)
             charsets = await asyncio.to_thread(catalog.charsets, questions)
-            position, lost = await self._position(questions, server)
+            position, lost, locked = await self._position(stack, questions, server, catalog)
             if lost:
                 self._resume_from = {}
             tables = CapturedTables(self._context, questions, server, catalog)
@@ -79,14 +89,20 @@ class MysqlSession:
             reader = self._reader(position, server, catalog, tables, charsets)
             reading = asyncio.Lock()
             rows = self._rows = RowsBesideStream(
-                self._settings, self._context, server, catalog, reader, tables.by_name, reading
+                self._settings,
+                self._context,
+                server,
+                catalog,
+                reader,
+                tables.by_name,
+                reading,
+                locked,
             )
             stack.push_async_callback(rows.close)
             await tables.find(rows, self._resume_from, lost)
             end = None
             if self._context.until_end:
                 end = await asyncio.to_thread(server.log_end, questions)
-            transport = await self._start(stack, server, reader)
             decoder = BinlogDecoder(
                 server.is_mariadb,
                 has_checksum=server.checksum.upper() == "CRC32",
@@ -97,7 +113,14 @@ class MysqlSession:
             )
             yield await self._first(server, reader, rows)
             follower = BinlogFollower(
-                transport, decoder, reader, tables, rows, heart, reading=reading, end=end
+                partial(self._start, stack, server, reader),
+                decoder,
+                reader,
+                tables,
+                rows,
+                heart,
+                reading=reading,
+                end=end,
             )
             async with aclosing(follower.batches()) as batches:
                 async for batch in batches:
@@ -110,9 +133,14 @@ class MysqlSession:
         return connection
 
     async def _position(
-        self, questions: MysqlConnection, server: MysqlServer
-    ) -> tuple[BinlogPosition, str]:
-        """Returns where to begin, and why all rows have to be read again."""
+        self,
+        stack: AsyncExitStack,
+        questions: MysqlConnection,
+        server: MysqlServer,
+        catalog: MysqlCatalog,
+    ) -> tuple[BinlogPosition, str, LockedSnapshot | None]:
+        """Returns where to begin, why all rows have to be read again, and the snapshot of a first
+        start with a lock."""
         lost = ""
         try:
             stored = await asyncio.to_thread(check_resumable, questions, server, self._resume_from)
@@ -120,9 +148,36 @@ class MysqlSession:
             if self._settings.position_mismatch == "stop":
                 raise
             stored, lost = None, error.problem
-        if stored is None:
-            stored = await asyncio.to_thread(first_position, questions, server)
-        return stored, lost
+        if stored is not None:
+            return stored, lost, None
+        if not lost and (locked := await self._lock(questions, server, catalog)) is not None:
+            stack.callback(locked.close)
+            return locked.position.copy(), "", locked
+        return await asyncio.to_thread(first_position, questions, server), lost, None
+
+    async def _lock(
+        self, questions: MysqlConnection, server: MysqlServer, catalog: MysqlCatalog
+    ) -> LockedSnapshot | None:
+        settings = self._settings.snapshot
+        if settings.locking == "none" or settings.mode == "never":
+            return None
+        found = await asyncio.to_thread(catalog.tables, questions)
+        name = f"headwater {self._context.pipeline} snapshot"
+        begin = partial(
+            begin_locked_snapshot,
+            partial(connect_to_same, partial(connect, self._settings, name=name), server),
+            server,
+            [each.table for each in found if not each.problem],
+            count=settings.parallel,
+            timeout_ms=settings.lock_timeout_ms,
+        )
+        try:
+            return await in_thread(begin)
+        except NotLocked as refused:
+            if settings.when_not_locked == "stop":
+                raise refused.error from None
+            logger.warning("rows are read without a lock: %s", refused.error)
+            return None
 
     def _reader(
         self,

@@ -55,6 +55,16 @@ class MysqlSnapshotSettings(YamlSettings):
     between: str = Field("", pattern=rf"^({WINDOW})?$", examples=["22:00-06:00"])
     """Hours in which rows are read, from-to in UTC, possibly over midnight; at any time if empty.
     Changes are streamed at all hours."""
+    locking: Literal["none", "minimal"] = "none"
+    """`minimal` locks all tables against writes for a moment, in which the first snapshot begins:
+    its rows are those of one position, and come before all changes. The user needs RELOAD, or LOCK
+    TABLES on the captured tables. Debezium's snapshot.locking.mode."""
+    lock_timeout_ms: DurationMs = Field(10_000, ge=1_000)
+    """Longest wait for this lock, in whole seconds; writes wait behind it. Debezium's
+    snapshot.lock.timeout.ms."""
+    when_not_locked: Literal["stop", "continue"] = "stop"
+    """Reaction if there is no lock in time, or no right to it: stop with an error, or `continue`
+    with a snapshot without a lock."""
     reread_max_rows: int | None = Field(None, ge=0, examples=[50_000_000])
     """Approximate number of rows up to which a table is read again automatically after a schema
     change. A larger one is quarantined until `headwater snapshot start PIPELINE/TABLE`. No limit if
@@ -109,5 +119,10 @@ class MysqlSettings(YamlSettings):
         if self.position_mismatch == "resnapshot" and self.snapshot.mode == "never":
             raise ValueError(
                 "`position_mismatch: resnapshot` reads rows, which `snapshot.mode: never` rules out"
+            )
+        if self.snapshot.locking != "none" and self.snapshot.between:
+            raise ValueError(
+                "`snapshot.between` makes rows wait, and `snapshot.locking` holds transactions open"
+                " until all rows are read: leave one of them out"
             )
         return self

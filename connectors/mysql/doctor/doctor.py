@@ -48,6 +48,7 @@ def _findings(
     for problem, cure in unmet_requirements(connection, server):
         yield Diagnostic(problem, cure)
     yield from _replication_rights(connection, server)
+    yield from _lock_rights(connection, settings)
     tables = MysqlCatalog(settings, server.is_mariadb).tables(connection)
     if not tables:
         yield Diagnostic(
@@ -85,6 +86,22 @@ def _replication_rights(connection: MysqlConnection, server: MysqlServer) -> Ite
             yield Diagnostic(
                 f"the user lacks the right {right}", f"GRANT {right} ON *.* TO the user"
             )
+
+
+def _lock_rights(connection: MysqlConnection, settings: MysqlSettings) -> Iterator[Diagnostic]:
+    snapshot = settings.snapshot
+    if snapshot.locking == "none" or snapshot.mode == "never":
+        return
+    rows = [str(row[0]).upper() for row in connection.rows("SHOW GRANTS")]
+    rights = ("RELOAD", "FLUSH_TABLES", "LOCK TABLES", "ALL PRIVILEGES")
+    has_roles = any(" ON " not in row for row in rows)
+    if not has_roles and not any(right in row for right in rights for row in rows):
+        yield Diagnostic(
+            "the user may not lock tables, which `snapshot.locking` asks for at the first start",
+            "GRANT RELOAD ON *.* or LOCK TABLES ON database.* TO the user, or write"
+            " `snapshot.locking: none`",
+            is_fatal=snapshot.when_not_locked == "stop",
+        )
 
 
 def _cascades(

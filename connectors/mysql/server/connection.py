@@ -33,7 +33,7 @@ PORT = 3306
 RIGHTS = {1044, 1045, 1142, 1143, 1227, 1370}
 PASSING = {1040, 1053, 1159, 1160, 1161, 1203, 1205, 1213, 1226, 2003, 2006, 2013, 2055, 3024}
 """Too many connections, a shutdown, a lock wait, a deadlock, a cut connection."""
-DEFINITION_CHANGED = 1412
+DEFINITION_CHANGED, LOCK_TIMEOUT = 1412, 1205
 NO_TLS = 2026
 SESSION = (
     "SET time_zone = '+00:00', sql_mode = 'NO_BACKSLASH_ESCAPES', character_set_results = NULL,"

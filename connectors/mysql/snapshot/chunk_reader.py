@@ -106,19 +106,21 @@ def read_chunk(
     rows_max: int,
     shows: BinlogPosition,
     stopped: Event,
+    begun_at: FilePosition | None = None,
 ) -> MysqlChunk:
     """Raises `FormChanged` if the table has another form: until the transaction ends, nobody can
-    change it."""
+    change it. `begun_at`: the place of a transaction that is open, and stays so."""
     kernels = chosen_kernels()
     with in_our_words("the rows cannot be read", table=str(table.table)):
-        awaits = begin_snapshot(connection, server, shows, stopped)
+        awaits = begun_at or begin_snapshot(connection, server, shows, stopped)
         try:
             with _form_is_checked():
                 query = chunk_query(table, after, upto, rows=rows_max)
                 found, last = read_blocks(table, connection.blocks(query, kernels), kernels)
             now = catalog.table(connection, table.table)
         finally:
-            connection.execute("ROLLBACK")
+            if begun_at is None:
+                connection.execute("ROLLBACK")
     if now is None or not now.has_form_of(table):
         raise FormChanged
     if upto is not None:

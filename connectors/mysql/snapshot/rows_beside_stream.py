@@ -4,23 +4,18 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from threading import Event
 
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.schema_history.stream_forms import StreamForms
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
-from headwater.connectors.mysql.server.connection import MysqlConnection, connect, finish
+from headwater.connectors.mysql.server.connection import finish
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.chunk_reader import (
-    FormChanged,
     MysqlChunk,
-    connect_to_same,
-    read_bound,
-    read_chunk,
 )
+from headwater.connectors.mysql.snapshot.locked_snapshot import LockedSnapshot
 from headwater.connectors.mysql.snapshot.snapshot_rows import completion_of, read_changes
 from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
 from headwater.connectors.mysql.snapshot.table_jobs import TableJob, WorkSignal
@@ -30,15 +25,12 @@ from headwater.connectors.mysql.snapshot.table_progress import (
     form_text,
     progress_part,
 )
+from headwater.connectors.mysql.snapshot.table_readers import TableReaders
 from headwater.connectors.mysql.snapshot.whole_table import (
-    KeylessTableRows,
-    begin_whole_table,
     truncation_before_rows,
 )
 from headwater.connectors.schema_policies import find_forbidden
 from headwater.connectors.snapshot.reread_limits import RereadEstimate, estimate_reread
-from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
-from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, TableChanges
@@ -65,27 +57,21 @@ class RowsBesideStream:
         reader: BinlogGroupReader,
         tables: Mapping[TableId, MysqlTable],
         reading: asyncio.Lock,
+        locked: LockedSnapshot | None = None,
     ) -> None:
-        """`reading` is held while the reader of groups works in a thread."""
-        self._settings, self._context, self._server = settings, context, server
-        self._catalog, self._reader, self._reading = catalog, reader, reading
+        """`reading` is held while the reader of groups works in a thread. `locked`: the rows of new
+        tables are read in its transactions, before the stream begins at its position."""
+        self._settings, self._context, self._reader = settings, context, reader
         self._tables = tables
         self._jobs: dict[TableId, TableJob] = {}
         self._done: dict[TableId, MysqlTableProgress] = {}
         self._signal = WorkSignal()
-        self._stopped = Event()
-        self._workers: set[asyncio.Task[None]] = set()
-        self._failure: BaseException | None = None
-        self._limit = RateLimit(context.clock, settings.snapshot.max_rows_per_second)
-        self._hours = TimeWindow(settings.snapshot.between, context)
+        self._readers = TableReaders(
+            settings, context, server, catalog, reader, self._jobs, self._signal, reading, locked
+        )
         self.notes: dict[str, str] = {}
         """Parts of the position to store."""
         self._replacements: list[Replacement] = []
-        self._unreadable = UnreadableTables(context, self._wake)
-        self._whole_job: TableJob | None = None
-        """The one table without a key that is read."""
-        self._whole: KeylessTableRows | None = None
-        """Its rows, for which the stream waits at their place."""
 
     @property
     def forms(self) -> StreamForms:
@@ -97,6 +83,11 @@ class RowsBesideStream:
             job.progress.is_paused or job.held or job.is_unreadable for job in self._jobs.values()
         ]
         return not all(waiting) or bool(self.notes or self.forms.leaving)
+
+    @property
+    def precedes_stream(self) -> bool:
+        """Whether rows of a locked snapshot are still to come."""
+        return self._readers.precede_stream
 
     def restore(
         self,
@@ -207,10 +198,10 @@ class RowsBesideStream:
 
     async def ready(self, place: FilePosition) -> ChangeBatch | None:
         """Returns what can be emitted at that place of the stream, between two groups."""
-        self._unreadable.keep({*self._jobs})
-        self._start_workers()
-        if self._failure is not None:
-            raise self._failure
+        self._readers.unreadable.keep({*self._jobs})
+        self._readers.start()
+        if self._readers.failure is not None:
+            raise self._readers.failure
         if self.notes or self._replacements:
             batch = ChangeBatch((), self.notes, replacements=tuple(self._replacements))
             self.notes, self._replacements = {}, []
@@ -226,12 +217,13 @@ class RowsBesideStream:
                     job.chunks.pop(0)
                     return self._emit(job, first.chunk, first.window, place)
                 job.drop_chunks()
-        self._jobs = {name: job for name, job in self._jobs.items() if not job.is_over}
+        for name in [name for name, job in self._jobs.items() if job.is_over]:
+            del self._jobs[name]
         return None
 
     async def whole_table(self) -> AsyncGenerator[ChangeBatch, None]:
         """Yields all rows of the table for which the stream waits: one transaction of the log."""
-        job, whole = self._whole_job, self._whole
+        job, whole = self._readers.whole_job, self._readers.whole
         assert job is not None and whole is not None, "the stream waits for a table"
         try:
             if job.is_over:
@@ -243,7 +235,9 @@ class RowsBesideStream:
             yield ChangeBatch((truncate,), {})
             count = 0
             while (rows := await finish(asyncio.to_thread(whole.next))) is not None:
-                self._limit.owed_ms(rows.num_rows)  # chunks of other tables wait, and no change
+                self._readers.limit.owed_ms(
+                    rows.num_rows
+                )  # chunks of other tables wait, and no change
                 count += rows.num_rows
                 changes = read_changes(
                     self._origin, job.table, rows, whole.place, kind, now_ms=now_ms
@@ -259,7 +253,7 @@ class RowsBesideStream:
             parts = {**parts, **self._finish(job)}
             yield ChangeBatch((), parts, replacements=replaced)
         finally:
-            self._reader.stops_at = self._whole = self._whole_job = None
+            self._reader.stops_at = self._readers.whole = self._readers.whole_job = None
             whole.close()
             self._signal.work.set()
 
@@ -302,10 +296,10 @@ class RowsBesideStream:
                 self._control(name, action, control)
         except SourceRejected:
             self.notes[f"{CONTROL}{control.id}"] = REFUSED
-            self._wake()
+            self._signal.wake()
             raise
         self.notes[f"{CONTROL}{control.id}"] = action
-        self._wake()
+        self._signal.wake()
 
     def _control(self, name: TableId, action: str, control: Control) -> None:
         table, job = self._tables.get(name), self._jobs.get(name)
@@ -350,15 +344,7 @@ class RowsBesideStream:
         self._done[job.table.table] = job.progress
 
     async def close(self) -> None:
-        self._unreadable.close()
-        self._stopped.set()
-        self._signal.work.set()
-        for worker in self._workers:
-            worker.cancel()
-        if self._workers:
-            await asyncio.wait(set(self._workers))
-        if self._whole is not None:
-            self._whole.close()
+        await self._readers.close()
 
     def _progress_of(self, table: TableId) -> MysqlTableProgress | None:
         job = self._jobs.get(table)
@@ -372,7 +358,7 @@ class RowsBesideStream:
     def _set(self, job: TableJob, progress: MysqlTableProgress) -> None:
         job.progress = progress
         self.notes[progress_part(job.table.table)] = progress.text()
-        self._wake()
+        self._signal.wake()
 
     def _announce(self, job: TableJob) -> None:
         """The log hears of a re-read now; it begins later, unless a person has to say so."""
@@ -390,8 +376,8 @@ class RowsBesideStream:
             settle_ms = 0 if context.until_end or progress.is_permitted else context.settle_ms
             job.due_ms = context.clock.monotonic_ms() + settle_ms
             self._replacements.append(self._replacement(job, Phase.PENDING))
-            asyncio.get_running_loop().call_later(settle_ms / 1_000, self._wake)
-        self._wake()
+            asyncio.get_running_loop().call_later(settle_ms / 1_000, self._signal.wake)
+        self._signal.wake()
 
     def _hold(self, job: TableJob, why: str) -> None:
         command = f"headwater snapshot start {self._context.pipeline}/{job.table.table}"
@@ -471,129 +457,3 @@ class RowsBesideStream:
     @property
     def _origin(self) -> MysqlOrigin:
         return self._reader.origin
-
-    def _wake(self) -> None:
-        self._signal.work.set()
-        self._signal.rows.set()
-
-    def _start_workers(self) -> None:
-        if self._failure is not None or not any(map(self._wants_worker, self._jobs.values())):
-            return
-        for _ in range(self._settings.snapshot.parallel - len(self._workers)):
-            worker = asyncio.ensure_future(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._ended)
-
-    def _ended(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        if not worker.cancelled() and (error := worker.exception()) is not None:
-            self._failure = error
-        self._signal.rows.set()
-
-    def _connect(self) -> MysqlConnection:
-        name = f"headwater {self._context.pipeline} snapshot"
-        return connect_to_same(lambda: connect(self._settings, name=name), self._server)
-
-    async def _work(self) -> None:
-        """Reads chunk after chunk, until no table has any left."""
-        connection: MysqlConnection | None = None
-        try:
-            while any(not job.is_over for job in self._jobs.values()):
-                wanting = filter(self._wants_worker, self._jobs.values())
-                job = min(wanting, key=lambda each: len(each.chunks), default=None)
-                if job is None:
-                    self._signal.work.clear()
-                    await self._signal.work.wait()
-                    continue
-                await self._hours.coming(tables=len(self._jobs))
-                if connection is None:
-                    connection = await finish(asyncio.to_thread(self._connect))
-                if self._wants_worker(job):
-                    await self._read(job, connection)
-        finally:
-            if connection is not None:
-                connection.close()
-
-    def _wants_worker(self, job: TableJob) -> bool:
-        """One table without a key is read at a time."""
-        if not job.table.schema.key:
-            return job.is_active and self._whole_job is None
-        return job.wants_worker(self._settings.snapshot.parallel)
-
-    async def _begin_whole(self, job: TableJob) -> None:
-        """Finds a position that the stream has not passed yet, and lets it wait there."""
-        self._whole_job = job
-        connection: MysqlConnection | None = None
-        try:
-            connection = await finish(asyncio.to_thread(self._connect))
-            while not (self._stopped.is_set() or job.is_over):
-                async with self._reading:
-                    begin = partial(
-                        begin_whole_table, connection, self._server, self._catalog, job.table
-                    )
-                    whole = await finish(asyncio.to_thread(begin))
-                    if whole is not None:
-                        self._whole, self._reader.stops_at = whole, whole.place
-                        return
-                await asyncio.sleep(WAIT_S)
-        finally:
-            if self._whole is None:
-                self._whole_job = None
-                if connection is not None:
-                    connection.close()
-
-    async def _read(self, job: TableJob, connection: MysqlConnection) -> None:
-        try:
-            if job.table.schema.key:
-                await self._read_chunk(job, connection)
-            else:
-                await self._begin_whole(job)
-        except FormChanged:
-            job.drop_chunks()
-            await asyncio.sleep(WAIT_S)  # the stream will tell of the new form
-        except SourceRejected as error:
-            job.drop_chunks()
-            self._unreadable.add(job, job.table.table, error)
-        finally:
-            self._signal.rows.set()
-
-    async def _read_chunk(self, job: TableJob, connection: MysqlConnection) -> None:
-        limits, taken = self._settings.snapshot, job.next_chunk()
-        if sum(each.is_active for each in self._jobs.values()) < limits.parallel:
-            bound = partial(
-                read_bound, connection, job.table, after=taken.after, rows=limits.chunk_rows
-            )
-            taken.upto = await finish(asyncio.to_thread(bound))
-            self._signal.work.set()  # the next chunk can be read as well
-        taken.window = await self._open_window()
-        reading = asyncio.ensure_future(
-            asyncio.to_thread(
-                read_chunk,
-                connection,
-                self._server,
-                self._catalog,
-                job.table,
-                after=taken.after,
-                upto=taken.upto,
-                rows_max=limits.chunk_rows,
-                shows=taken.window.opened_at,
-                stopped=self._stopped,
-            )
-        )
-        try:
-            chunk = await asyncio.shield(reading)
-        except asyncio.CancelledError:
-            self._stopped.set()
-            await asyncio.wait([reading])
-            reading.exception()
-            raise
-        await self._limit.passing(chunk.rows.num_rows)
-        taken.chunk = chunk
-        self._signal.work.set()
-
-    async def _open_window(self) -> StreamedWindow:
-        while True:
-            async with self._reading:
-                if not self._reader.is_open:
-                    return StreamedWindow(self._reader.position.copy())
-            await asyncio.sleep(WAIT_S)

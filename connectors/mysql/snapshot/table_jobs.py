@@ -75,3 +75,8 @@ class WorkSignal:
 
     work: asyncio.Event = field(default_factory=asyncio.Event)
     rows: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Wakes both."""
+        self.work.set()
+        self.rows.set()

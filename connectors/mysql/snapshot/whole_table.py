@@ -28,36 +28,49 @@ class KeylessTableRows:
     place: FilePosition
     """Everything before it is in the rows, and nothing behind it."""
     blocks: Iterator[TextRows]
+    closes: bool = True
+    """Whether the connection is of no use afterwards."""
+    is_drained: bool = False
 
     def next(self) -> pa.RecordBatch | None:
         kernels = chosen_kernels()
         with in_our_words("the rows cannot be read", table=str(self.table.table)):
             block = next(self.blocks, None)
         if block is None:
+            self.is_drained = True
             return None
         return batch_of(self.table, block.columns(len(self.table.plans), kernels))
 
     def close(self) -> None:
-        self.connection.close()
+        if self.closes:
+            self.connection.close()
 
 
 def begin_whole_table(
-    connection: MysqlConnection, server: MysqlServer, catalog: MysqlCatalog, table: MysqlTable
+    connection: MysqlConnection,
+    server: MysqlServer,
+    catalog: MysqlCatalog,
+    table: MysqlTable,
+    begun_at: FilePosition | None = None,
 ) -> KeylessTableRows | None:
-    """Returns None if the position of this snapshot is not known: try again. Raises `FormChanged`
-    if the table has another form: until the end of its rows nobody can change it."""
+    """`begun_at`: the place of a transaction that is open, and stays so. Returns None if the
+    position of this snapshot is not known: try again. Raises `FormChanged` if the table has another
+    form: until the end of its rows nobody can change it."""
     name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
     with in_our_words("the rows cannot be read", table=str(table.table)):
-        position = try_exact_snapshot(connection, server)
-        if position is None:
-            connection.execute("ROLLBACK")
-            return None
+        place = begun_at
+        if place is None:
+            position = try_exact_snapshot(connection, server)
+            if position is None:
+                connection.execute("ROLLBACK")
+                return None
+            place = position.place
         connection.execute(f"SELECT 1 FROM {name} LIMIT 1")
         now = catalog.table(connection, table.table)
     if now is None or not now.has_form_of(table):
         raise FormChanged
     blocks = connection.blocks(whole_query(table), chosen_kernels())
-    return KeylessTableRows(table, connection, position.place, blocks)
+    return KeylessTableRows(table, connection, place, blocks, closes=begun_at is None)
 
 
 def truncation_before_rows(

@@ -46,8 +46,10 @@ class MysqlStory:
             self.take(batch)
 
     async def came(self, *, rows: int) -> None:
-        """Until that many changes have come."""
+        """Until that many changes have come, or the source has ended, with an error or without."""
         while sum(len(changes) for batch in self.batches for changes in batch.tables) < rows:
+            if self._ended.is_set():
+                return
             self._taken.clear()
             await self._taken.wait()
 
@@ -67,6 +69,7 @@ class MysqlStory:
 
     def end(self) -> None:
         self._ended.set()
+        self._taken.set()
 
     def events(self, table: str = "") -> list[tuple[str, dict[str, Any]]]:
         return [

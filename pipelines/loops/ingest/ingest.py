@@ -15,7 +15,13 @@ from headwater.core_log.model.log import Log, TopicPartition, Transaction, Write
 from headwater.core_log.records.batch_header import Batch
 from headwater.pipelines.dead_letters.dead_letter import encode_rejects
 from headwater.pipelines.file.spec import StopAfter
-from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
+from headwater.pipelines.journal.commits import (
+    NO_TIME,
+    Commit,
+    OffsetRange,
+    commits_home,
+    encode_commit,
+)
 from headwater.pipelines.journal.event_topics import EventTopics
 from headwater.pipelines.journal.generations import Generations, source_parts
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
@@ -26,7 +32,8 @@ from headwater.pipelines.loops.ingest.encoder import (
     StartedBatch,
     StartedChanges,
 )
-from headwater.pipelines.loops.ingest.prefetch import Prefetch, prefetch
+from headwater.pipelines.loops.ingest.missing_rows import MissingRows
+from headwater.pipelines.loops.ingest.prefetch import Prefetch, Wake, prefetch
 from headwater.pipelines.loops.ingest.replacement import Replacements, ReplacementStates
 from headwater.pipelines.loops.ingest.signals import Controls, relay_signals
 from headwater.pipelines.loops.ingest.speculative_commit import (
@@ -114,14 +121,18 @@ async def ingest(
     states = ReplacementStates(pipeline, SOURCE, report)
     budget = RejectBudget(pipeline, SOURCE, stop_after)
     states.report_changes(replacements.stored)
-    await _delete_missing(replacements, writer, begin, report)
-    states.report_changes(replacements.stored)
     async with (
         aclosing(encoder),
         prefetch(source.changes(resume_from), encoder, clock) as batches,
         relay_signals(source, controls, resume_from),
+        aclosing(MissingRows(log, batches.wake)) as missing,
     ):
-        while (first := await batches.next()) is not None:
+        await missing.follow(replacements.complete)
+        while (first := await batches.next_or_wake()) is not None:
+            if isinstance(first, Wake):
+                await _delete_missing(missing, replacements, writer, begin, report)
+                states.report_changes(replacements.stored)
+                continue
             filled = begin()
             try:
                 async with writer.transaction() as transaction, filled:
@@ -146,29 +157,45 @@ async def ingest(
             if (remark := budget.count(filled.rows, filled.rejected)) is not None:
                 report(remark)
             states.report_changes(replacements.stored)
-            await _delete_missing(replacements, writer, begin, report)
+            await _delete_missing(missing, replacements, writer, begin, report)
             states.report_changes(replacements.stored)
+        while replacements.complete:
+            await _delete_missing(missing, replacements, writer, begin, report, waits=True)
+        states.report_changes(replacements.stored)
 
 
 async def _delete_missing(
+    missing: MissingRows,
     replacements: Replacements,
     writer: Writer,
     begin: Callable[[], "_LogTransaction"],
     report: Reporter,
+    *,
+    waits: bool = False,
 ) -> None:
-    """Appends the deletes of re-reads whose rows are all in the log, one transaction each."""
-    for done in replacements.complete:
-        filled = begin()
-        async with writer.transaction() as transaction, filled:
-            filled.speculation.keep_nothing()
-            async for deletes in replacements.deletes(done):
-                await filled.append_from_log(transaction, deletes)
-            await filled.flush(transaction)
-            filled.parts |= await replacements.delete_appended(done)
-            await filled.close(transaction)
-        filled.speculation.note_commit(filled.touched)
-        for each in filled.reports():
-            report(each)
+    """Appends deletes of rows that a re-read has not found, if some are known by now. The last ones
+    end the re-read. `waits` until some are known."""
+    await missing.follow(replacements.complete)
+    if not (waits or missing.is_ready):
+        return
+    found = await missing.take()
+    if not found.deletes and found.ends is None:
+        return
+    filled = begin()
+    async with writer.transaction() as transaction, filled:
+        filled.speculation.keep_nothing()
+        for deletes in found.deletes:
+            await filled.append_from_log(transaction, deletes)
+        await filled.flush(transaction)
+        if found.ends is None:
+            filled.parts[found.done.part] = found.done.text()
+        else:
+            filled.parts |= replacements.end_at(found.done, found.ends)
+        await filled.close(transaction)
+    filled.speculation.note_commit(filled.touched)
+    for each in filled.reports():
+        report(each)
+    await missing.follow(replacements.complete)
 
 
 class TopicIds:
@@ -291,8 +318,6 @@ class _LogTransaction:
             batch = await batches.next()
             assert batch is not None, "a source ends between its transactions"
             return batch
-        if self.replacements.complete:
-            return None  # their deletes precede any change of a later moment
         if self.bytes >= self.limits.transaction_bytes_max:
             return None
         now_ms = self.clock.monotonic_ms()
@@ -334,9 +359,11 @@ class _LogTransaction:
         await self._wait_appended()
 
     async def _boundary(self, touched: Touched) -> Batch:
+        times_ms = [each.committed_ms for each in self.tallies.values()]
         commit = Commit(
             pipeline=self.pipeline,
-            committed_ms=max((each.committed_ms for each in self.tallies.values()), default=0),
+            # Deletes of a re-read alone come later than their commit.
+            committed_ms=max(times_ms, default=NO_TIME) if self.positions else NO_TIME,
             positions=self.positions,
             touched=touched,
             topic_ids=await self.topic_ids.of({each.topic for each in touched}),

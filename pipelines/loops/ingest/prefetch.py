@@ -13,15 +13,26 @@ BATCHES_MAX = 2
 """The only queue in the data path; it is short because each batch may be large."""
 
 
+class Wake:
+    """Comes instead of a batch when there is other work between two transactions."""
+
+
 class Prefetch:
     """Yields batches in order; the source's end or error comes after the last of them."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[StartedBatch | Exception | None] = asyncio.Queue(BATCHES_MAX)
+        self._queue: asyncio.Queue[StartedBatch | Wake | Exception | None] = asyncio.Queue(
+            BATCHES_MAX
+        )
         self._first: StartedBatch | None = None
 
     async def next(self) -> StartedBatch | None:
         """Returns None if the source has ended."""
+        while isinstance(found := await self.next_or_wake(), Wake):
+            pass  # the work is done after the transaction
+        return found
+
+    async def next_or_wake(self) -> StartedBatch | Wake | None:
         if (first := self._take_first()) is not None:
             return first
         found = await self._queue.get()
@@ -29,9 +40,14 @@ class Prefetch:
             raise found
         return found
 
+    def wake(self) -> None:
+        """Lets `next_or_wake` return, should it wait."""
+        if self._queue.empty():
+            self._queue.put_nowait(Wake())
+
     async def next_within(self, wait_ms: int) -> StartedBatch | None:
-        """Returns None also after the timeout or an error of the source: earlier batches can still
-        be committed, and `next` raises the error."""
+        """Returns None also after the timeout, for other work, or after an error of the source:
+        earlier batches can still be committed, and `next` raises the error."""
         if (first := self._take_first()) is not None:
             return first
         try:
@@ -44,7 +60,7 @@ class Prefetch:
                 found = self._queue.get_nowait()
         except (TimeoutError, asyncio.QueueEmpty):
             return None
-        return None if isinstance(found, Exception) else found
+        return None if isinstance(found, (Exception, Wake)) else found
 
     def put_back(self, batch: StartedBatch) -> None:
         """The batch that was taken last is the next one again."""

@@ -1,21 +1,15 @@
-"""Deletes rows of the log that the source no longer has, after a re-read of their table."""
+"""Tables that the source reads again: what the log keeps of it, from beginning to end."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headwater.core_log.foundation.array_types import Int64Array
-from headwater.core_log.model.changes import ChangeBatch, Operation, Phase, TableChanges
-from headwater.core_log.model.log import Bounds, Log, TopicPartition
+from headwater.core_log.model.changes import ChangeBatch, Phase
+from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.core_log.records.record_views import RecordColumns
-from headwater.core_log.rows.codec import TRUNCATE_KEY
-from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.pipelines.journal.commits import commits_home, decode_commits
 from headwater.pipelines.journal.generations import Generations, TopicSwitch, line_part
 from headwater.pipelines.journal.read_to_end import read_decided
@@ -25,19 +19,11 @@ from headwater.pipelines.journal.replacements import (
     last_replacements,
     replacements_of,
 )
-from headwater.pipelines.journal.schemas import newest_schema
-from headwater.pipelines.loops.deliver.records_by_offset import changes_at
 from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch
 from headwater.pipelines.loops.ingest.speculative_commit import Touched
 from headwater.pipelines.reports import Reporter, StateChanged, TaskState
 
 logger = logging.getLogger(__name__)
-
-PASS_RECORDS = 4_000_000
-"""Keys remembered at a time, about; a partition with more is read several times."""
-MERGE_RECORDS = 1_000_000
-DELETES_AT_ONCE = 5_000
-NO_OFFSET = -1
 
 
 class TakenKeys(NamedTuple):
@@ -164,119 +150,15 @@ class Replacements:
                 found[stored.part] = self.stored[stored.table].text()
         return found
 
-    async def delete_appended(self, done: StoredReplacement) -> dict[str, str]:
-        """Ends a re-read whose deletes, with everything else, are in the log."""
-        places = [TopicPartition(done.topic, each) for each in done.starts]
-        bounds = await self.log.bounds(places)
+    def end_at(self, done: StoredReplacement, ends: Mapping[int, int]) -> dict[str, str]:
+        """Ends a re-read whose deletes, with everything else, are in the log before `ends`."""
         del self.stored[done.table]
-        ended = done.end_at({place.partition: bounds[place].end for place in places})
-        self.ended[done.table] = ended
+        ended = self.ended[done.table] = done.end_at(ends)
         return {done.part: ended.text()}
-
-    async def deletes(self, done: StoredReplacement) -> AsyncIterator[TableChanges]:
-        """Yields deletes of rows whose newest record is older than the start: the source did not
-        read them."""
-        schema = await newest_schema(self.log, done.topic)
-        if schema is None or not schema.key:
-            return
-        if await self.log.topic_id(done.topic) != done.topic_id:
-            return  # the topic was recreated meanwhile, and its offsets mean other records
-        starts = {TopicPartition(done.topic, each): at for each, at in done.starts.items()}
-        bounds = await self.log.bounds(starts)
-        for place, start in starts.items():
-            async for offsets in _offsets_before(self.log, place, start, bounds[place]):
-                found = [(place, offset) for offset in offsets.tolist()]
-                for changes in await changes_at(self.log, found, None):
-                    if len(deletes := _deletes_of(changes, schema, done)):
-                        yield deletes
 
 
 def _key_of(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
     return [(name, schema.column(name).type) for name in schema.key]
-
-
-def _deletes_of(
-    changes: TableChanges, schema: TableSchema, done: StoredReplacement
-) -> TableChanges:
-    """Returns deletes under the newest schema, independent of the row's own."""
-    is_row = changes.operations.to_numpy() != Operation.DELETE
-    changes = changes.filter(pa.array(is_row))
-    columns = [
-        changes.rows.column(column.name).cast(column.type)
-        if column.name in schema.key
-        else pa.nulls(len(changes), column.type)
-        for column in schema.columns
-    ]
-    return replace(
-        changes,
-        schema=schema,
-        rows=pa.RecordBatch.from_arrays(columns, schema=schema.arrow),
-        operations=pa.array(np.full(len(changes), Operation.DELETE, np.uint8)),
-        source=done.source,
-        commits=done.commit,
-        indexes=None,
-        before=None,
-        log_partition=None,
-        log_offsets=None,
-    )
-
-
-async def _offsets_before(
-    log: Log, place: TopicPartition, start: int, bounds: Bounds
-) -> AsyncIterator[Int64Array]:
-    """Yields offsets of the newest records of keys without a record at or after `start`, tombstones
-    left out.
-
-    The partition is read as often as the memory for keys requires.
-    """
-    passes = 1 + (bounds.end - bounds.start) // PASS_RECORDS
-    for number in range(passes):
-        newest = _NewestPerKey(start)
-        async for columns in read_decided(log, place, end=bounds.end):
-            newest.take(columns, passes=np.uint64(passes), number=np.uint64(number))
-        offsets = newest.offsets_before()
-        for first in range(0, len(offsets), DELETES_AT_ONCE):
-            yield offsets[first : first + DELETES_AT_ONCE]
-
-
-@dataclass(slots=True)
-class _NewestPerKey:
-    """The newest record of each key, by the digest of the key."""
-
-    start: int
-    digests: list[Digests] = field(default_factory=list)
-    offsets: list[Int64Array] = field(default_factory=list)
-    """`NO_OFFSET` for a tombstone, and for a record at or after `start`."""
-    added: int = 0
-
-    def take(self, columns: RecordColumns, *, passes: np.uint64, number: np.uint64) -> None:
-        markers = np.flatnonzero(np.asarray(pc.equal(columns.keys, TRUNCATE_KEY).fill_null(False)))
-        first = 0
-        if len(markers):  # records before a truncate are gone
-            first = int(markers[-1]) + 1
-            self.digests, self.offsets, self.added = [], [], 0
-        digests = digests_of([columns.keys], len(columns.offsets))[first:]
-        offsets = columns.offsets[first:]
-        is_row = np.asarray(columns.values.is_valid())[first:] & (offsets < self.start)
-        is_chosen = digests % passes == number
-        self.digests.append(digests[is_chosen])
-        self.offsets.append(np.where(is_row, offsets, NO_OFFSET)[is_chosen])
-        self.added += int(np.count_nonzero(is_chosen))
-        if self.added > MERGE_RECORDS:
-            self._merge()
-
-    def offsets_before(self) -> Int64Array:
-        if not self.offsets:
-            return np.zeros(0, np.int64)
-        self._merge()
-        return np.sort(self.offsets[0][self.offsets[0] != NO_OFFSET])
-
-    def _merge(self) -> None:
-        digests, offsets = np.concatenate(self.digests), np.concatenate(self.offsets)
-        order = np.argsort(digests, kind="stable")  # the last of each key is the newest
-        ordered = digests[order]
-        is_last = np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]
-        self.digests, self.offsets, self.added = [ordered[is_last]], [offsets[order][is_last]], 0
 
 
 @dataclass(slots=True)
@@ -313,6 +195,9 @@ class ReplacementStates:
 
 
 def reason_of(stored: StoredReplacement) -> str:
-    if stored.phase is Phase.PENDING:
-        return f"{stored.why}; its rows wait to be read again"
+    match stored.phase:
+        case Phase.PENDING:
+            return f"{stored.why}; its rows wait to be read again"
+        case Phase.COMPLETE:
+            return f"{stored.why}; rows that the source no longer has are looked for"
     return stored.why

@@ -1,14 +1,17 @@
 """A table that is read again as a whole: what the source no longer has goes, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import cycle
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.errors import BeingReadAgain, PositionLost
 from headwater.core_log.model.changes import (
     ChangeBatch,
@@ -21,7 +24,8 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
-from headwater.pipelines.loops.ingest import replacement
+from headwater.pipelines.loops.ingest import missing_rows
+from headwater.pipelines.reports import StateChanged, TaskState
 from headwater.pipelines.time_travel.history.as_of import OffsetsAsOf
 from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
@@ -44,34 +48,50 @@ CHANGES = st.tuples(
 HISTORIES = st.lists(st.lists(CHANGES, min_size=1, max_size=3), max_size=5)
 
 
-@dataclass
-class History:
-    """Changes before the table is read again, what it loses unseen, and changes meanwhile."""
+class Reread(NamedTuple):
+    """What the table loses unseen before it is read again, and changes meanwhile and behind it."""
 
-    before: Sequence[Sequence[Change]]
     lost: frozenset[int]
     """Keys that go at the source without a change in its log."""
-    meanwhile: Sequence[Sequence[Change]]
+    meanwhile: Sequence[Sequence[Change]] = ()
+    behind: Sequence[Sequence[Change]] = ()
+
+
+@dataclass
+class History:
+    """Changes of a table that is read again, once or several times."""
+
+    before: Sequence[Sequence[Change]]
+    rereads: Sequence[Reread]
 
     def batches(self) -> list[ChangeBatch]:
         """Of the source, each with the position behind it."""
         found, rows = list[ChangeBatch](), dict[int, str]()
-        for changes in self.before:
-            found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
-            apply(rows, changes)
-        self.rows = {key: value for key, value in rows.items() if key not in self.lost}
+
+        def add(histories: Sequence[Sequence[Change]]) -> None:
+            for changes in histories:
+                found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
+                apply(rows, changes)
+
+        add(self.before)
         schema = schema_of("orders")
-        found.append(ChangeBatch((), {}, replacements=(Replacement(schema, Phase.STARTED),)))
-        for key, value in self.rows.copy().items():
-            read = tables_of([("orders", "r", key, value)], commit=len(found))
-            found.append(ChangeBatch(read, {}))
-        for changes in self.meanwhile:
-            found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
-            apply(self.rows, changes)
-        end = Replacement(
-            schema, Phase.COMPLETE, commit="end", source={"connector": "script", **source_times(7)}
-        )
-        found.append(ChangeBatch((), {}, replacements=(end,)))
+        for each in self.rereads:
+            for key in each.lost:
+                rows.pop(key, None)
+            found.append(ChangeBatch((), {}, replacements=(Replacement(schema, Phase.STARTED),)))
+            for key, value in rows.copy().items():
+                read = tables_of([("orders", "r", key, value)], commit=len(found))
+                found.append(ChangeBatch(read, {}))
+            add(each.meanwhile)
+            end = Replacement(
+                schema,
+                Phase.COMPLETE,
+                commit="end",
+                source={"connector": "script", **source_times(7)},
+            )
+            found.append(ChangeBatch((), {}, replacements=(end,)))
+            add(each.behind)
+        self.rows = rows
         return [
             ChangeBatch(each.tables, {"stream": str(number + 1)}, replacements=each.replacements)
             for number, each in enumerate(found)
@@ -109,36 +129,56 @@ def apply(rows: dict[int, str], changes: Sequence[Change]) -> None:
             rows[key] = value
 
 
+REREADS = st.builds(Reread, st.frozensets(st.sampled_from(KEYS)), HISTORIES, HISTORIES)
+
+
 @pytest.mark.slow
 @settings(deadline=None)
 @given(
     before=HISTORIES,
-    lost=st.frozensets(st.sampled_from(KEYS)),
-    meanwhile=HISTORIES,
+    rereads=st.lists(REREADS, min_size=1, max_size=2),
     crashes=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4),
     partitions=st.sampled_from((1, 3)),
+    steps=st.lists(st.integers(0, 30), min_size=1, max_size=4),
 )
 def test_a_replaced_table_equals_its_source_wherever_it_crashed(
     before: Sequence[Sequence[Change]],
-    lost: frozenset[int],
-    meanwhile: Sequence[Sequence[Change]],
+    rereads: Sequence[Reread],
     crashes: list[tuple[int, bool]],
     partitions: int,
+    steps: list[int],
 ) -> None:
-    history = History(before, lost, meanwhile)
+    history = History(before, rereads)
     world = ReplacedWorld(history, partitions=partitions)
 
-    for at, after in crashes:
-        with suppress(Crash):
-            asyncio.run(world.run(Fuse(at, after=after)))
-    asyncio.run(world.run(Fuse()))
+    with slow_search(steps):
+        for at, after in crashes:
+            with suppress(Crash):
+                asyncio.run(world.run(Fuse(at, after=after)))
+        asyncio.run(world.run(Fuse()))
 
     assert world.target.tables.get("orders", {}) == history.rows
     assert len(world.target.applied) == len(set(world.target.applied))
 
 
+@contextmanager
+def slow_search(steps: Sequence[int]) -> Iterator[None]:
+    """Changes go on while missing rows are looked for, which are deleted one by one."""
+    read_on, left = missing_rows.MissingKeys.read_on, cycle(steps)
+
+    async def read_on_later(keys: missing_rows.MissingKeys) -> None:
+        for _ in range(next(left)):
+            await asyncio.sleep(0)
+        await read_on(keys)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(missing_rows.MissingKeys, "read_on", read_on_later)
+        patched.setattr(missing_rows, "DELETES_AT_ONCE", 1)
+        yield
+
+
 async def test_the_beginning_of_a_replacement_that_has_ended_is_remembered() -> None:
-    history = History([[("orders", "c", 1, "a")]], frozenset({1}), [])
+    history = History([[("orders", "c", 1, "a")]], [Reread(frozenset({1}))])
     world = ReplacedWorld(history, partitions=1)
 
     await world.run(Fuse())
@@ -153,9 +193,9 @@ async def test_the_beginning_of_a_replacement_that_has_ended_is_remembered() -> 
 
 async def test_no_moment_is_told_between_the_news_of_a_replacement_and_its_end() -> None:
     before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
-    history = History(before, frozenset({1}), [])
+    history = History(before, [Reread(frozenset({1}))])
     place = TopicPartition(f"{PIPELINE}.public.orders", 0)
-    world = ReplacedWorld(Beginning(history.before, history.lost, []), partitions=1)
+    world = ReplacedWorld(Beginning(history.before, history.rereads), partitions=1)
 
     await world.run(Fuse())
     with pytest.raises(BeingReadAgain):
@@ -174,11 +214,12 @@ async def test_no_moment_is_told_between_the_news_of_a_replacement_and_its_end()
     await check_not_reread(world.log, PIPELINE, [schema_of("orders").table])
 
 
-async def test_a_slice_says_of_which_table_it_ends_at_no_moment() -> None:
+@pytest.mark.parametrize("lost", [(), (1,)])
+async def test_a_slice_says_of_which_table_it_ends_at_no_moment(lost: tuple[int, ...]) -> None:
     before: list[Sequence[Change]] = [[("orders", "c", key, "a"), ("items", "c", 1, "a")]
                                       for key in KEYS]  # fmt: skip
-    history = History(before, frozenset({1}), [])
-    world = ReplacedWorld(Beginning(history.before, history.lost, []), partitions=1)
+    history = History(before, [Reread(frozenset(lost))])
+    world = ReplacedWorld(Beginning(history.before, history.rereads), partitions=1)
     topic = f"{PIPELINE}.public.orders"
 
     await world.run(Fuse())
@@ -233,7 +274,7 @@ async def told_moments(world: ReplacedWorld, place: TopicPartition) -> list[int]
 
 async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:
     before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
-    history = History(before, frozenset({1, 2}), [])
+    history = History(before, [Reread(frozenset({1, 2}))])
     world = ReplacedWorld(history, partitions=1)
 
     await world.run(Fuse())
@@ -246,12 +287,83 @@ async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:
 async def test_a_partition_with_more_keys_than_room_is_read_in_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replacement, "PASS_RECORDS", 10)
-    monkeypatch.setattr(replacement, "MERGE_RECORDS", 3)
+    monkeypatch.setattr(missing_rows, "PASS_RECORDS", 10)
+    monkeypatch.setattr(missing_rows, "MERGE_RECORDS", 3)
     before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in range(50)]
-    history = History(before, frozenset(range(0, 50, 3)), [])
+    history = History(before, [Reread(frozenset(range(0, 50, 3)))])
     world = ReplacedWorld(history, partitions=1)
 
     await world.run(Fuse())
 
     assert world.target.tables["orders"] == history.rows
+
+
+class GatedSource(ReplacedSource):
+    """Ends, or waits for more changes, once its last position is acknowledged."""
+
+    def __init__(self, history: History, fuse: Fuse, gate: asyncio.Event) -> None:
+        super().__init__(history, fuse)
+        self._gate = gate
+
+    async def acknowledge(self, positions: Positions) -> None:
+        await super().acknowledge(positions)
+        if positions.get("stream") == str(len(self._history.batches())):
+            self._gate.set()
+
+
+async def test_changes_are_committed_while_missing_rows_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    behind: list[Sequence[Change]] = [[("orders", "c", 1, "b")], [("items", "c", 1, "a")]]
+    history = History(before, [Reread(frozenset({1, 2}), behind=behind)])
+    world, gate = ReplacedWorld(history, partitions=1), asyncio.Event()
+    monkeypatch.setattr(world, "new_source", lambda fuse: GatedSource(history, fuse, gate))
+    read_on = missing_rows.MissingKeys.read_on
+
+    async def read_on_behind(keys: missing_rows.MissingKeys) -> None:
+        await gate.wait()
+        await read_on(keys)
+
+    monkeypatch.setattr(missing_rows.MissingKeys, "read_on", read_on_behind)
+
+    await world.run(Fuse())
+
+    assert world.target.tables["items"] == {1: "a"}
+    assert world.target.tables["orders"] == {0: "a", 1: "b", 3: "a", 4: "a", 5: "a"}
+
+
+class QuietSource(ReplacedSource):
+    """Has no more changes after its last, and does not end."""
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        async for batch in super().changes(resume_from):
+            yield batch
+        await asyncio.Event().wait()
+
+
+class RereadReports(list[Any]):
+    """Tells when a table has been read again."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def append(self, report: Any) -> None:
+        super().append(report)
+        if isinstance(report, StateChanged) and report.table and report.state is TaskState.RUNNING:
+            self.ended.set()
+
+
+async def test_a_source_at_rest_does_not_hold_up_the_deletes_of_missing_rows() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    world = ReplacedWorld(History(before, []), partitions=1)
+    await world.run(Fuse())
+    world.reports = reports = RereadReports()
+    history = History(before, [Reread(frozenset({1, 2}))])
+
+    ingesting = asyncio.ensure_future(world.ingest_from(QuietSource(history, Fuse())))
+    await reports.ended.wait()
+    await let_go(ingesting)
+    await world.deliver(Fuse())
+
+    assert world.target.tables["orders"].keys() == {0, 3, 4, 5}

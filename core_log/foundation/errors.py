@@ -110,6 +110,10 @@ class SinkRejected(HeadwaterError):
     """A target refuses a table's changes; the fact `table` names it."""
 
 
+class NothingApplied(SinkRejected):
+    """A target has applied nothing of a table yet."""
+
+
 class SchemaRefused(SinkRejected):
     """A schema change that the pipeline's policy does not allow."""
 

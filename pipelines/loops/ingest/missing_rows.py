@@ -77,8 +77,8 @@ class _Search:
     def __init__(self, log: Log, done: StoredReplacement, wake: Callable[[], None]) -> None:
         self.done, self._log, self._wake = done, log, wake
         self.is_ready, self._is_taken = asyncio.Event(), asyncio.Event()
-        self._found: MissingKeys | None = None
-        self._searched: dict[TopicPartition, MissingKeys] = {}
+        self._found: GoneKeys | None = None
+        self._searched: dict[TopicPartition, GoneKeys] = {}
         """Of each partition the last pass, which has found all by now."""
         self._failure: Exception | None = None
         self.task = asyncio.ensure_future(self._run())
@@ -102,14 +102,14 @@ class _Search:
             records = bounds[place].end - bounds[place].start
             passes = 1 + records // PASS_RECORDS
             for number in range(passes):
-                found = MissingKeys(self._log, place, start, passes=passes, number=number)
+                found = GoneKeys(self._log, place, start, passes=passes, number=number)
                 self._searched[place] = found
                 await found.read_on()
                 while found.has_any:
                     await self._hand_over(found)
                     await found.read_on()
 
-    async def _hand_over(self, found: "MissingKeys") -> None:
+    async def _hand_over(self, found: "GoneKeys") -> None:
         self._found = found
         self._is_taken.clear()
         self.is_ready.set()
@@ -172,7 +172,7 @@ def _deletes_of(
 
 
 @dataclass(slots=True)
-class MissingKeys:
+class GoneKeys:
     """The keys of one pass over a partition whose newest record is a row from before `start`."""
 
     log: Log

@@ -15,6 +15,7 @@ from headwater.core_log.foundation.errors import (
     Cure,
     HeadwaterError,
     LogUnavailable,
+    NothingApplied,
     failure_of,
 )
 from headwater.core_log.model.changes import Operation, TableChanges
@@ -116,6 +117,8 @@ class TableVerdict:
     """Whether the other side only does not answer now."""
     is_reread: bool = False
     """Whether the table is being read again at its source."""
+    has_begun: bool = True
+    """Whether this target has applied anything of the table."""
     unrepaired: str = ""
     """Why the differences could not be repaired."""
     behind: int = 0
@@ -196,4 +199,5 @@ def failed_verdict(subject: ComparedTable, side: str, error: Exception) -> Table
         problem=str(failure),
         is_unreachable=failure.cure is Cure.TIME,
         is_reread=isinstance(failure, BeingReadAgain),
+        has_begun=not isinstance(failure, NothingApplied),
     )

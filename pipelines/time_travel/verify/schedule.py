@@ -41,12 +41,12 @@ async def run_verifying(task: TaskRun) -> None:
         if task.desired().is_paused:
             continue
         try:
-            await _verify_once(loaded, log, clock=clock)
+            await verify_once(loaded, log, clock=clock)
         except HeadwaterError as error:
             logger.warning("%s could not be verified: %s", loaded.name, error)
 
 
-async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:
+async def verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:
     subjects = await subjects_of(loaded, log)
     verifier = Verifier(loaded, log, clock=clock, is_running=True, note=logger.debug)
     verdicts = await verifier.verify(subjects, ComparedSides(), is_whole=True)
@@ -60,7 +60,11 @@ async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> Non
                 verdict.side,
                 loaded.name,
             )
-    await remember(log, loaded.name, verdicts, clock=clock)
+    new = {each.subject.target: each.side for each in verdicts if not each.has_begun}
+    for target, side in new.items():
+        logger.info("%s: %s waits for its first rows of %s", loaded.name, side, target)
+    compared = [each for each in verdicts if each.subject.target not in new]
+    await remember(log, loaded.name, compared, clock=clock)
 
 
 def _last_ms(desired: DesiredTaskState) -> int:

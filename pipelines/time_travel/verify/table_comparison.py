@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import LogUnavailable, PositionLost, SinkRejected
+from headwater.core_log.foundation.errors import LogUnavailable, NothingApplied, PositionLost
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.generations import Generations, load_generations, source_parts
@@ -201,7 +201,7 @@ class TableComparison:
         if any(ends.values()):
             await check_exact(self.log, self.loaded.name, cut_point, is_recent=True)
         elif await count_later(self.log, ends):
-            raise SinkRejected(
+            raise NothingApplied(
                 "the target has applied nothing of this table yet",
                 hint="headwater status says what its sink does",
             )

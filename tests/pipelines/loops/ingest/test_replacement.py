@@ -164,15 +164,15 @@ def test_a_replaced_table_equals_its_source_wherever_it_crashed(
 @contextmanager
 def slow_search(steps: Sequence[int]) -> Iterator[None]:
     """Changes go on while missing rows are looked for, which are deleted one by one."""
-    read_on, left = missing_rows.MissingKeys.read_on, cycle(steps)
+    read_on, left = missing_rows.GoneKeys.read_on, cycle(steps)
 
-    async def read_on_later(keys: missing_rows.MissingKeys) -> None:
+    async def read_on_later(keys: missing_rows.GoneKeys) -> None:
         for _ in range(next(left)):
             await asyncio.sleep(0)
         await read_on(keys)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(missing_rows.MissingKeys, "read_on", read_on_later)
+        patched.setattr(missing_rows.GoneKeys, "read_on", read_on_later)
         patched.setattr(missing_rows, "DELETES_AT_ONCE", 1)
         yield
 
@@ -319,13 +319,13 @@ async def test_changes_are_committed_while_missing_rows_are_looked_for(
     history = History(before, [Reread(frozenset({1, 2}), behind=behind)])
     world, gate = ReplacedWorld(history, partitions=1), asyncio.Event()
     monkeypatch.setattr(world, "new_source", lambda fuse: GatedSource(history, fuse, gate))
-    read_on = missing_rows.MissingKeys.read_on
+    read_on = missing_rows.GoneKeys.read_on
 
-    async def read_on_behind(keys: missing_rows.MissingKeys) -> None:
+    async def read_on_behind(keys: missing_rows.GoneKeys) -> None:
         await gate.wait()
         await read_on(keys)
 
-    monkeypatch.setattr(missing_rows.MissingKeys, "read_on", read_on_behind)
+    monkeypatch.setattr(missing_rows.GoneKeys, "read_on", read_on_behind)
 
     await world.run(Fuse())
 

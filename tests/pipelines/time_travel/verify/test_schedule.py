@@ -11,6 +11,7 @@ from headwater.pipelines.journal.control import DesiredTaskState, read_desired
 from headwater.pipelines.reports import VERIFY
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.tasks import jobs_of
+from headwater.pipelines.time_travel.verify.schedule import verify_once
 from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.world import World, tell
 
@@ -57,6 +58,17 @@ def test_the_outcome_of_every_table_is_in_the_log_and_no_order_to_the_source(
     assert options["shop.orders"]["sides"] == "source,sql"
     assert found.controls() == []
     assert not found.paused_tables
+
+
+def test_a_table_of_which_its_target_has_nothing_yet_is_not_told_as_different(
+    tmp_path: Path,
+) -> None:
+    async def story(world: World) -> DesiredTaskState:
+        await world.run("source")
+        await verify_once(world.loaded, world.log, clock=world.clock)
+        return await read_desired(world.log, world.loaded.name)
+
+    assert not tell(tmp_path, PIPELINE.replace("SCHEDULE", "{every: 1ms}"), story).signals
 
 
 def test_verify_is_a_task_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:

@@ -73,6 +73,14 @@ KAFKA_NAMES = {
     "VoterListener": "Listener",
     "KRaftVersionRange": "KRaftVersionFeature",
     "QuorumLeader": "CurrentLeader",
+    "QuotaFilterComponent": "ComponentData",
+    "DescribedQuota": "EntryData",
+    "DescribedEntity": "EntityData",
+    "QuotaValue": "ValueData",
+    "QuotaAlteration": "EntryData",
+    "AlteredEntity": "EntityData",
+    "QuotaOperation": "OpData",
+    "QuotaAlterationResult": "EntryData",
 }
 """The names of structs that Kafka gives to several; they are not on the wire."""
 OWN_DEFAULTS = "a struct of its own defaults"

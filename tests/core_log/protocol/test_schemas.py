@@ -84,7 +84,14 @@ KAFKA_NAMES = {
 }
 """The names of structs that Kafka gives to several; they are not on the wire."""
 OWN_DEFAULTS = "a struct of its own defaults"
-ZEROS = {"bool": False, "string": "", "bytes": b"", "records": None, "uuid": ZERO_UUID}
+ZEROS = {
+    "bool": False,
+    "float64": 0.0,
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "uuid": ZERO_UUID,
+}
 
 
 class Facts(NamedTuple):

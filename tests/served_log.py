@@ -52,7 +52,7 @@ class ServedLog:
         partitions: int = 1,
         wire: WireSettings | None = None,
     ) -> None:
-        """Each becomes one transaction of the log, with its commit record."""
+        """Each is one transaction of the source; the log may commit several at once."""
         first, self._written = self._written, self._written + len(transactions)
         source = _Written(transactions, first)
 

@@ -82,8 +82,10 @@ def test_the_page_begins_with_an_example_that_shows_rows_of_every_source(
     statuses = schema_of(id=pa.int64(), status=pa.string())
     with served_log(tmp_path / "data") as served:
         served.write(
-            [changes_of(statuses, ("c", {"id": 1, "status": "new"}))],
-            [changes_of(statuses, ("u", {"id": 1, "status": "paid"}))],
+            [
+                changes_of(statuses, ("c", {"id": 1, "status": "new"})),
+                changes_of(statuses, ("u", {"id": 1, "status": "paid"})),
+            ]
         )
         endpoint = Endpoint(1, served.log.endpoint)
         (tmp_path / "data" / FILE_NAME).write_bytes(encode_endpoint(endpoint))

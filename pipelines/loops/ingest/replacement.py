@@ -195,9 +195,6 @@ class ReplacementStates:
 
 
 def reason_of(stored: StoredReplacement) -> str:
-    match stored.phase:
-        case Phase.PENDING:
-            return f"{stored.why}; its rows wait to be read again"
-        case Phase.COMPLETE:
-            return f"{stored.why}; rows that the source no longer has are looked for"
+    if stored.phase is Phase.PENDING:
+        return f"{stored.why}; its rows wait to be read again"
     return stored.why

@@ -11,7 +11,13 @@ from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import AT_HEADER
-from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_home, decode_commits
+from headwater.pipelines.journal.commits import (
+    NO_TIME,
+    Commit,
+    OffsetRange,
+    commits_home,
+    decode_commits,
+)
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
@@ -170,7 +176,8 @@ class CommitIndex:
 
     async def _first_of(self, topic: str) -> str:
         async for _, commit in self._commits(await self._start()):
-            if any(partition.topic == topic for partition in commit.touched):
+            is_of_topic = any(partition.topic == topic for partition in commit.touched)
+            if is_of_topic and commit.committed_ms != NO_TIME:
                 return time_text(commit.committed_ms)
         return "now"
 

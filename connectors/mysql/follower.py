@@ -77,14 +77,15 @@ class BinlogFollower:
                     await let_go(waiting)
 
     async def _along_stream(self) -> AsyncGenerator[ChangeBatch, None]:
-        transport = await self._start()
+        transport, has_answered = await self._start(), False
         while True:
             async with aclosing(self._beside()) as beside:
                 async for batch in beside:
                     yield batch
-            if self.is_over:
+            if has_answered and self.is_over:
                 return
             if events := await self._burst(transport):
+                has_answered = True  # a server that refuses says so instead of its first event
                 async with aclosing(self._streamed(events)) as streamed:
                     async for batch in streamed:
                         yield batch

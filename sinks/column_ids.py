@@ -1,7 +1,7 @@
 """The column ids of a target table, and the renames and fills that follow from them."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -16,24 +16,54 @@ class ColumnIds:
     """By the id of the source's table, and of the column."""
     others: frozenset[str] = frozenset()
     """Columns without an id."""
+    begun: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
+    """Further names, which columns may have got by renames before a crash."""
 
     @classmethod
     def parse(cls, text: str | None) -> "ColumnIds":
         if not text:
             return cls()
         stored = orjson.loads(text)
-        names = {
-            int(table): {int(column): name for column, name in columns.items()}
-            for table, columns in stored["names"].items()
-        }
-        return cls(names, frozenset(stored["others"]))
+        names, begun = (
+            {
+                int(table): {int(column): name for column, name in columns.items()}
+                for table, columns in stored.get(part, {}).items()
+            }
+            for part in ("names", "begun")
+        )
+        return cls(names, frozenset(stored["others"]), begun)
 
     def text(self) -> str:
-        names = {
-            str(table): {str(column): name for column, name in columns.items()}
-            for table, columns in self.names.items()
-        }
-        return orjson.dumps({"names": names, "others": sorted(self.others)}).decode()
+        names, begun = (
+            {
+                str(table): {str(column): name for column, name in columns.items()}
+                for table, columns in each.items()
+            }
+            for each in (self.names, self.begun)
+        )
+        stored = {"names": names, "others": sorted(self.others)}
+        return orjson.dumps(stored | ({"begun": begun} if begun else {})).decode()
+
+    def begin(self, schema: TableSchema, renames: Mapping[str, str]) -> "ColumnIds":
+        """Returns what to store before these renames."""
+        known = self._of(schema)
+        news = {id: renames[name] for id, name in known.items() if name in renames}
+        return replace(self, begun={schema.id: news} if news else {})
+
+    def with_present(
+        self, schema: TableSchema, there: Collection[str], fold: Callable[[str], str]
+    ) -> "ColumnIds":
+        """Returns the ids for the names that the target has: after the renames that were begun, as
+        far as they were made, and without columns that neither it nor the source has."""
+        present, wanted = {*map(fold, there)}, {column.id for column in schema.columns}
+        begun, names = self.begun.get(schema.id, {}), dict[int, str]()
+        for id, name in self.names.get(schema.id, {}).items():
+            new = begun.get(id, name)
+            is_made = fold(name) not in present and fold(new) in present
+            if id in wanted or is_made or fold(name) in present:
+                names[id] = new if is_made else name
+        others = {table: each for table, each in self.names.items() if table != schema.id}
+        return replace(self, names=others | ({schema.id: names} if names else {}), begun={})
 
     def find_renames(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
         """Returns old to new names in the target; `names` are the source columns' names there.
@@ -52,6 +82,10 @@ class ColumnIds:
             and known[column.id] != names[column.name]
             and names[column.name] not in self.others
         }
+
+    def find_ids(self, schema: TableSchema) -> dict[str, int]:
+        """Returns the ids of the target's columns by their names."""
+        return {name: id for id, name in self._of(schema).items()}
 
     def find_kept(self, schema: TableSchema) -> set[str]:
         """Returns names in the target of columns that the source has. Others belong to dropped
@@ -96,17 +130,6 @@ class ColumnIds:
             {**self.names, schema.id: {**former, **now}},
             (self.others | others) - set(now.values()),
         )
-
-    def with_renames(
-        self, schema: TableSchema, renames: Mapping[str, str], *, gone: Collection[str]
-    ) -> "ColumnIds":
-        """Returns the ids after renames, by old name, and after columns that have gone for them."""
-        now = {
-            id: renames.get(name, name)
-            for id, name in self.names.get(schema.id, {}).items()
-            if name not in gone
-        }
-        return ColumnIds({**self.names, schema.id: now}, self.others - set(gone))
 
     def _of(self, schema: TableSchema) -> Mapping[int, str]:
         is_shared = any(column.name in schema.key and not column.id for column in schema.columns)

@@ -3,20 +3,17 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint, decode_endpoint
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
 from headwater.pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
     from headwater.core_log.foundation.settings import SecuritySettings
-
-from contextlib import suppress
-
-from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint, decode_endpoint
-from headwater.core_log.foundation.errors import DecodeError
 
 
 class DataDirectory(NamedTuple):
@@ -78,7 +75,8 @@ PROGRESS = "headwater.progress"
 
 
 class Remarks(logging.Handler):
-    """Errors always, warnings unless quiet, the rest as `-v` and `-vv` ask for it."""
+    """Errors always with the traceback of a crash, warnings unless quiet, the rest as `-v` and
+    `-vv` ask for it."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()
@@ -87,6 +85,8 @@ class Remarks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             self._output.note(f"{record.levelname.lower()}: {record.getMessage()}")
+            if record.exc_info and record.exc_info[0] is not None:
+                self._output.note("".join(format_exception(*record.exc_info)).rstrip())
         elif record.name == PROGRESS:
             self._output.note(record.getMessage())
         else:

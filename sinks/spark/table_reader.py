@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.current_rows import CurrentRows
@@ -24,6 +26,7 @@ from headwater.sinks.spark.layout import OWN_COLUMNS, LakeTableLayout
 from headwater.sinks.spark.sink_state import PassedRange
 from headwater.sinks.spark.table import LakeTableState
 
+NOT_OF_TYPE = (ValueError, pa.ArrowNotImplementedError)
 LOOKED_BACK = 4
 """This many times the wanted versions are searched for offsets of partitions before."""
 
@@ -114,10 +117,49 @@ def _batches(
         if state.mode == "scd2":
             rows = rows.filter(rows.column(IS_CURRENT))
         if rows.num_rows:
-            columns = [take_back(rows.column(field.name), field.type) for field in fields]
+            deleted = rows[DELETED_AT] if state.mode == "soft_delete" else None
+            columns = [_column(rows[field.name], field, schema, deleted) for field in fields]
             given = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-            is_marked = state.mode == "soft_delete"
-            yield given.append_column(DELETED_AT, rows[DELETED_AT]) if is_marked else given
+            yield given if deleted is None else given.append_column(DELETED_AT, deleted)
+
+
+def _column(
+    values: pa.Array, field: pa.Field, schema: TableSchema, deleted: pa.Array | None
+) -> pa.Array:
+    """A deleted row may have a value of a former type, if the lake's type holds it: it is null.
+    `deleted`: the rows' times of deletion, if the table keeps them."""
+    try:
+        return take_back(values, field.type)
+    except NOT_OF_TYPE:
+        if deleted is not None and field.name not in schema.key:
+            is_kept = [
+                time is None or _fits(value, field.type)
+                for value, time in zip(_ones(values), deleted.to_pylist(), strict=True)
+            ]
+            values = pc.if_else(pa.array(is_kept), values, pa.scalar(None, values.type))
+    try:
+        return take_back(values, field.type)
+    except NOT_OF_TYPE:
+        raise SinkRejected(
+            "a column of the target has values that are not of its type",
+            table=str(schema.table),
+            column=field.name,
+            type=str(field.type),
+            hint="another program has written to the table: headwater rebuild PIPELINE/TABLE "
+            "--swap makes it again",
+        ) from None
+
+
+def _ones(values: pa.Array) -> Iterator[pa.Array]:
+    return (values.slice(at, 1) for at in range(len(values)))
+
+
+def _fits(value: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        take_back(value, kind)
+    except NOT_OF_TYPE:
+        return False
+    return True
 
 
 def _standing(

@@ -40,11 +40,11 @@ class SchemaChangeFirst(Exception):
     """These statements must run outside the transaction, which then begins again."""
 
     def __init__(
-        self, statements: list[str], *, table: str, note: Callable[[], object] | None = None
+        self, statements: list[str], *, table: str, begin: Callable[[], object] | None = None
     ) -> None:
-        """`note` is called behind them, in the transaction that they end in."""
+        """`begin` is called before them, in a transaction of its own."""
         super().__init__(f"{len(statements)} statements")
-        self.statements, self.table, self.note = statements, table, note
+        self.statements, self.table, self.begin = statements, table, begin
 
 
 def meaning(dialect: Dialect, error: BaseException) -> tuple[DriverProblem, str]:

@@ -20,7 +20,7 @@ class SliceForms:
     _met: dict[TableId, int] = field(default_factory=dict)
     """How many forms of a table this attempt has come to."""
     _reached: dict[TableId, tuple[int, TableSchema]] = field(default_factory=dict)
-    """The form at which the last attempt broke off, and its number."""
+    """The last form at which an attempt broke off, and its number."""
 
     def begin(self) -> None:
         """Begins an attempt."""
@@ -31,8 +31,11 @@ class SliceForms:
         self._met[table] = self._met.get(table, 0) + 1
 
     def break_off(self, schema: TableSchema) -> None:
-        """Notes that the table gets the form that was met last, and the slice begins again."""
-        self._reached[schema.table] = self._met[schema.table], schema
+        """Notes that the table gets the form that was met last, unless one of a later form is on
+        its way, and the slice begins again."""
+        number, _ = self._reached.get(schema.table, (0, schema))
+        if self._met[schema.table] > number:
+            self._reached[schema.table] = self._met[schema.table], schema
 
     def end(self) -> None:
         """Ends the slice."""

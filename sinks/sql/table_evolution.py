@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -22,13 +23,18 @@ if TYPE_CHECKING:
 
 
 REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
+TEMPORARY = f"{OWN}renamed_"
+"""The name of a column, with its id, while another one gets the name that it had."""
 
 
 class SchemaAlteration(NamedTuple):
     """The steps before rows can be written."""
 
     layout: SqlTableLayout
-    statements: Sequence[str] = ()
+    stages: Sequence[Sequence[str]] = ()
+    """Statements. Where DDL commits by itself, the table is read again behind each stage."""
+    begun: ColumnIds | None = None
+    """The columns' ids before the first stage, with its renames; stored before it."""
     drops: Sequence[str] = ()
     """Statements that may run after the rows."""
     is_of_key: bool = False
@@ -37,8 +43,10 @@ class SchemaAlteration(NamedTuple):
     """Columns of the target that get the source column's value in existing rows."""
     column_ids: ColumnIds = ColumnIds()
     """The ids of its columns afterwards."""
-    renamed: ColumnIds | None = None
-    """The same behind `statements` alone, if these rename any."""
+
+    @property
+    def statements(self) -> list[str]:
+        return [*chain.from_iterable(self.stages)]
 
 
 @dataclass(slots=True)
@@ -62,15 +70,14 @@ class TableEvolution:
         """Returns the alteration behind `statements`, as far as `policy` allows it."""
         schema, layout = self.schema, self.layout
         allowed = dict(policy)
+        found = self._columns()
+        present = [each["name"] for each in found]
+        column_ids = column_ids.with_present(schema, present, self._fold)
         renames = column_ids.find_renames(schema, layout.names) if may_rename(policy) else {}
         kept = {self._fold(name) for name in column_ids.find_kept(schema)}
-        planned = renames
-        there, renames, replaced = self._reflect(renames, kept)
-        statements = [
-            *statements,
-            *(self._drop_column(name) for name in replaced),
-            *self._renaming(renames),
-        ]
+        there, renames, replaced = self._reflect(found, renames, kept)
+        moves = self._moves(renames, column_ids.find_ids(schema))
+        stages = [[*map(self._drop_column, replaced)], *map(self._renaming, moves)]
         is_history = layout.mode != "mirror"
         if allowed.get("drop_column", "evolve") == "evolve" and (is_history or not may_drop):
             allowed["drop_column"] = "lenient"  # existing rows stay readable
@@ -101,45 +108,48 @@ class TableEvolution:
                 absent[step.column] = types[step.column]
             else:
                 statements = statements + self._alter(step, stored=types.get(step.column))
+        stages.append(statements)
         if self.dialect.has_transactional_ddl and drops:
             dropped = {step.column for step in taken if step.action is EvolutionAction.DROP}
             absent = {name: kind for name, kind in absent.items() if name not in dropped}
         layout = replace(layout, names=names, absent=absent, stays=stays)
         fills = column_ids.find_fills(schema, names)
+        is_rename = not stages[0] and bool(renames)
         return SchemaAlteration(
             layout,
-            statements,
+            [each for each in stages if each],
+            column_ids.begin(schema, moves[0] if is_rename else {}),
             drops,
             fills=fills,
             column_ids=column_ids.with_schema(schema, names),
-            renamed=column_ids.with_renames(schema, planned, gone=replaced) if planned else None,
         )
 
     def _drop_column(self, name: str) -> str:
         table = qualify(self.dialect, self.layout.table)
         return f"ALTER TABLE {table} DROP COLUMN {self.dialect.quote(name)}"
 
+    def _moves(self, renames: Mapping[str, str], ids: Mapping[str, int]) -> list[dict[str, str]]:
+        """Returns renames one after the other; columns whose names others get have temporary ones
+        in between, so that it shows which renames were made."""
+        news = {self._fold(new) for new in renames.values()}
+        temporary = {
+            old: f"{TEMPORARY}{ids[old]}"
+            for old, new in renames.items()
+            if self._fold(old) in news - {self._fold(new)}
+        }
+        last = {temporary.get(old, old): new for old, new in renames.items()}
+        return [temporary, last] if temporary else [last]
+
     def _renaming(self, renames: Mapping[str, str]) -> list[str]:
-        """Returns renames; names that move between columns pass through temporary names of ours."""
-        olds = {self._fold(name) for name in renames}
-        pairs: list[tuple[str, str]] = []
-        later: list[tuple[str, str]] = []
-        for number, (old, new) in enumerate(renames.items()):
-            if self._fold(new) not in olds:
-                pairs.append((old, new))
-                continue
-            between = f"{OWN}renamed_{number}"
-            pairs.append((old, between))
-            later.append((between, new))
         statements: list[str] = []
-        for old, new in [*pairs, *later]:
+        for old, new in renames.items():
             found = self.dialect.rename_column(self.layout.table, old, new)
-            if found is None or (later and not self.dialect.has_transactional_ddl):
+            if found is None:
                 raise RebuildNeeded(
-                    "the database cannot rename these columns in place",
+                    "the database cannot rename the column in place",
                     table=str(self.schema.table),
-                    columns=tuple(renames),
-                    become=tuple(renames.values()),
+                    column=old,
+                    becomes=new,
                     hint=REBUILD,
                 )
             statements += found
@@ -190,24 +200,31 @@ class TableEvolution:
             key = [name.replace("``", "`") for name in key]
         return key
 
+    def _columns(self) -> list[dict[str, Any]]:
+        """Returns the table's columns as SQLAlchemy describes them."""
+        import sqlalchemy as sa
+
+        table = self.layout.table
+        where = table.namespace or None
+        found: Any = sa.inspect(self.connection).get_columns(table.name, schema=where)
+        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in column names
+            return [{**each, "name": each["name"].replace("``", "`")} for each in found]
+        return list(found)
+
     def _reflect(
-        self, renames: Mapping[str, str], kept: Collection[str]
+        self,
+        found: Sequence[Mapping[str, Any]],
+        renames: Mapping[str, str],
+        kept: Collection[str],
     ) -> tuple[list[Column], dict[str, str], list[str]]:
-        """Reads the table's columns under the source's names, without ours; the renames to make;
+        """Returns the table's columns under the source's names, without ours; the renames to make;
         and columns whose names others get. `kept` are folded names of columns that the source
         has.
 
         Raises if the table was made for another purpose.
         """
-        import sqlalchemy as sa
-
-        layout = self.layout
-        where = layout.table.namespace or None
-        found = sa.inspect(self.connection).get_columns(layout.table.name, schema=where)
-        key = self._existing_key()
-        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in column names
-            found = [{**each, "name": each["name"].replace("``", "`")} for each in found]
-        own = {each["name"] for each in found if self._fold(each["name"]).startswith(OWN)}
+        layout, key = self.layout, self._existing_key()
+        own = {each["name"] for each in found if self._is_own(each["name"])}
         if own != OWN_COLUMNS[layout.mode].keys():
             raise SchemaRefused(
                 "the table was made for another mode",
@@ -289,6 +306,10 @@ class TableEvolution:
             return stored
         is_key = names[name] in self.layout.key
         return self.dialect.fit(self.schema.column(name), is_key=is_key).holds
+
+    def _is_own(self, name: str) -> bool:
+        folded = self._fold(name)
+        return folded.startswith(OWN) and not folded.startswith(TEMPORARY)
 
     def _fold(self, name: str) -> str:
         return name if self.dialect.is_case_sensitive else name.casefold()

@@ -115,7 +115,7 @@ class SqlTables:
         if may_rekey and not statements:
             present = TableEvolution(self.dialect, connection, schema, layout, settings)
             if rekeying := present.rekey(mark):
-                return SchemaAlteration(layout, rekeying, is_of_key=True)
+                return SchemaAlteration(layout, [rekeying], is_of_key=True)
         present = TableEvolution(self.dialect, connection, expected, layout, settings)
         try:
             shaping = present.evolve(
@@ -185,7 +185,7 @@ class SqlTables:
             key=layout.key,
             mark=self._mark(schema.table, layout.generation),
         )
-        return SchemaAlteration(layout, statements)
+        return SchemaAlteration(layout, [statements])
 
     def _create_anew(
         self,
@@ -200,7 +200,7 @@ class SqlTables:
         created = self._create(expected, layout, settings)
         drop = f"DROP TABLE {qualify(self.dialect, layout.table)}"
         return created._replace(
-            statements=[drop, *created.statements],
+            stages=[[drop, *created.statements]],
             column_ids=ColumnIds().with_schema(schema, layout.names),
         )
 

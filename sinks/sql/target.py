@@ -20,6 +20,7 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.model.topic_generations import follow
 from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.value_classes import scalar_class
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.own_columns import OP
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
 from headwater.sinks.sql import modes, offsets
@@ -188,10 +189,11 @@ class SqlTarget:
         """Runs DDL that commits by itself. An earlier attempt may have done half of it."""
         self.rollback()
         with translate_errors(self.dialect, table=wanted.table):
+            if wanted.begin is not None:
+                wanted.begin()
+                self.connect().connection.commit()
             for statement in wanted.statements:
                 run(self.connect(), statement)
-            if wanted.note is not None:
-                wanted.note()
             self.connect().connection.commit()
 
     def shaping(self, schema: TableSchema, topics: Collection[str] = ()) -> SchemaAlteration:
@@ -409,12 +411,12 @@ class SqlTarget:
             raise SchemaChangeFirst([creation], table=str(schema.table))
         shaping = self.shaping(schema, topics)
         if not self.dialect.has_transactional_ddl:
-            if shaping.statements:
+            if shaping.stages:
                 self.tables.forms.break_off(schema)
                 raise SchemaChangeFirst(
-                    list(shaping.statements),
+                    list(shaping.stages[0]),
                     table=str(schema.table),
-                    note=partial(self._note_renames, schema, shaping),
+                    begin=partial(self._store_ids, schema, shaping.layout, shaping.begun),
                 )
             # A column that returns in a later schema of the slice is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
@@ -437,12 +439,12 @@ class SqlTarget:
         self._learn(schema, shaping)
         return shaping.layout
 
-    def _note_renames(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
-        """Stores the names of columns that were renamed: the next attempt must not take another
-        column, which was added under the former name, for one that is still to be renamed."""
-        if shaping.renamed is not None:
-            live = self.tables.live(schema.table)
-            self.columns.write(self.connect(), live, shaping.layout.generation, shaping.renamed)
+    def _store_ids(
+        self, schema: TableSchema, layout: SqlTableLayout, ids: ColumnIds | None
+    ) -> None:
+        live = self.tables.live(schema.table)
+        if ids is not None and ids != self.columns.read(self.connect(), live, layout.generation):
+            self.columns.write(self.connect(), live, layout.generation, ids)
 
     def _learn(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
         """Fills new columns of existing rows, and stores the columns' ids."""
@@ -459,9 +461,7 @@ class SqlTarget:
             if layout.mode == "append":  # a deleted row has only its key
                 operation = self.dialect.quote(OP)
                 run(connection, f"UPDATE {table} SET {quoted} = NULL WHERE {operation} = 'd'")
-        live = self.tables.live(schema.table)
-        if shaping.column_ids != self.columns.read(connection, live, layout.generation):
-            self.columns.write(connection, live, layout.generation, shaping.column_ids)
+        self._store_ids(schema, layout, shaping.column_ids)
 
     def _attempt(
         self, layout: SqlTableLayout, chunk: BufferedChanges, *, keep: bool = True

@@ -1,13 +1,20 @@
 """A column that is known to be the same one keeps its values, and a new one gets those it has."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused
+from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused, TableFailed
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.sql.dialects.dialect import run
+from headwater.sinks.sql.offsets import StoredOffsets
+from headwater.sinks.sql.stored_columns import StoredColumns
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, failing
 
@@ -100,20 +107,89 @@ async def test_a_column_that_came_under_its_new_name_without_an_id_is_not_rename
     assert all("b" not in row for row in rows)
 
 
-async def test_names_that_change_places(bench: SqlBench) -> None:
-    topic, sink = ScriptedTopic(), bench.sink()
-    await sink.committed_offsets([topic.name])
-    topic.append(form(text("a", 2), text("b", 3)), ("c", {"id": 1, "a": "one", "b": "two"}))
-    await sink.apply(topic.slice())
-    topic.append(form(text("b", 2), text("a", 3)), ("c", {"id": 2, "a": "x", "b": "y"}))
-    if bench.kind == "mariadb":
-        with pytest.raises(RebuildNeeded, match="in place"):
-            await sink.apply(topic.slice())
-    else:
+RENAMES = {
+    "another name": ("ab", "xb"),
+    "a name that a new column gets at once": ("ab", "xba"),
+    "two change places": ("ab", "ba"),
+    "one after the other": ("ab", "bx"),
+    "three in a ring": ("abc", "bca"),
+    "the name of one that is gone": ("abc", "ca"),
+}
+
+
+class EndAtStep:
+    """The process ends before one of the steps that change a target."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        self.left = number
+        monkeypatch.setattr("headwater.sinks.sql.target.run", self._run)
+        monkeypatch.setattr(StoredColumns, "write", self._stepping(StoredColumns.write))
+        monkeypatch.setattr(StoredOffsets, "replace", self._stepping(StoredOffsets.replace))
+
+    def _run(self, connection: Any, statement: str) -> None:
+        if statement.startswith(("ALTER", "UPDATE")):
+            self.step()
+        run(connection, statement)
+
+    def _stepping(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def step_first(*given: Any, **named: Any) -> Any:
+            self.step()
+            return work(*given, **named)
+
+        return step_first
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise OSError("the process has ended")
+
+
+@pytest.mark.parametrize("mode", ["mirror", "scd2"])
+@pytest.mark.parametrize("case", RENAMES)
+async def test_names_that_move_between_columns_whenever_the_process_ends(
+    bench: SqlBench, case: str, mode: str
+) -> None:
+    """Each letter is the name of a column. Rows of the former form come in the same slice."""
+    formers, news = RENAMES[case]
+    former = form(*(text(name, 2 + at) for at, name in enumerate(formers)))
+    new = form(*(text(name, 2 + at) for at, name in enumerate(news)))
+    now = {
+        1: {name: f"1{2 + at}" if at < len(formers) else None for at, name in enumerate(news)},
+        2: {name: f"2{2 + at}" if at < len(formers) else None for at, name in enumerate(news)},
+        3: {name: f"3{2 + at}" for at, name in enumerate(news)},
+    }
+    for number in count():
+        topic = ScriptedTopic(f"shop.public.{number}")
+        first, second = (
+            replace(each, table=TableId("public", f"t{number}")) for each in (former, new)
+        )
+        sink = bench.sink(tables={"*.*": {"mode": mode}})
+        await sink.committed_offsets([topic.name])
+        topic.append(first, ("c", values(first, 1)))
         await sink.apply(topic.slice())
-        rows = {row["id"]: (row["a"], row["b"]) for row in await bench.rows("public.orders")}
-        assert rows == {1: ("two", "one"), 2: ("x", "y")}
-    await sink.close()
+        topic.append(first, ("c", values(first, 2)))
+        topic.append(second, ("c", values(second, 3)))
+        part = topic.slice()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            end = EndAtStep(monkeypatch, number)
+            with suppress(OSError, TableFailed):
+                await sink.apply(part)
+        if end.left < 0:
+            await sink.close()
+            sink = bench.sink(tables={"*.*": {"mode": mode}})
+            await sink.committed_offsets([topic.name])
+            await sink.apply(part)
+        await sink.close()
+
+        rows = await bench.rows(f"public.t{number}")
+        found = {row["id"]: {name: row[name] for name in news} for row in rows}
+        assert found == now, f"the process ended before step {number}"
+        if end.left >= 0:
+            return
+
+
+def values(schema: TableSchema, id: int) -> dict[str, Any]:
+    return {"id": id} | {each.name: f"{id}{each.id}" for each in schema.columns[1:]}
 
 
 @pytest.mark.parametrize("is_at_once", [False, True])

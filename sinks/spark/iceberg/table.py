@@ -86,16 +86,10 @@ class IcebergLakeTable:
             return self._state(table)
 
     def create(self, creation: TableCreation, change: TableCommit) -> LakeTableState:
-        from pyiceberg.exceptions import (
-            CommitFailedException,
-            NamespaceAlreadyExistsError,
-            TableAlreadyExistsError,
-        )
-        from sqlalchemy.exc import IntegrityError
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         with self._failures():
-            with suppress(NamespaceAlreadyExistsError, IntegrityError):  # set by another thread
-                self._catalog.create_namespace_if_not_exists(self._address.namespace)
+            self._create_namespace()
             properties = SETTINGS | properties_of(creation, change.feeds)
             try:
                 with self._catalog.create_table_transaction(
@@ -111,6 +105,16 @@ class IcebergLakeTable:
             except (TableAlreadyExistsError, CommitFailedException):
                 raise Overtaken from None
         return self._after()
+
+    def _create_namespace(self) -> None:
+        """Catalogs have several errors for a namespace that another thread or process has just
+        created; a REST catalog over a database has an internal one."""
+        namespace = self._address.namespace
+        try:
+            self._catalog.create_namespace_if_not_exists(namespace)
+        except Exception:
+            if not self._catalog.namespace_exists(namespace):
+                raise
 
     def commit(self, state: LakeTableState, change: TableCommit) -> LakeTableState:
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError

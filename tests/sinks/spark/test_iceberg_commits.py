@@ -5,9 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ServerError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.snapshots import Snapshot
 
+from headwater.core_log.foundation.errors import SinkUnavailable
 from headwater.sinks.spark.iceberg.table import _forget_removed
 from tests.sinks.spark.orders import TABLE, begun, iceberg_bench, many, moved, state_of, topic_of
 from tests.sinks.spark.targets import LakeBench
@@ -49,6 +52,28 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(FromInputFile, "table_metadata", staticmethod(reading))
     return read
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_namespace_that_another_thread_has_just_created_is_taken(
+    bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """A REST catalog over a database answers with an internal error then."""
+    really = Catalog.create_namespace_if_not_exists
+
+    def lose_the_race(catalog: Catalog, namespace: str) -> None:
+        if is_there:
+            really(catalog, namespace)
+        raise ServerError("UncheckedSQLException: Failed to execute: INSERT INTO ...")
+
+    monkeypatch.setattr(Catalog, "create_namespace_if_not_exists", lose_the_race)
+
+    if is_there:
+        await begun(bench, topic)
+        assert state_of(bench).files
+    else:
+        with pytest.raises(SinkUnavailable, match="the catalog or its store"):
+            await begun(bench, topic)
 
 
 async def test_commits_of_others_are_read(

@@ -201,8 +201,8 @@ class StatusBoard:
         for name, task in self._pipelines[moved.pipeline].items():
             if name in (SOURCE, VERIFY):
                 continue
-            if task.positions_ms is None and task.waiting_since_ms is None:
-                task.waiting_since_ms = moved.committed_ms
+            if task.positions_ms is None:
+                task.waiting_since_ms.setdefault(moved.table, moved.committed_ms)
             table = task.tables.get(moved.table)
             if table is None or table.committed_ms is None:
                 continue

@@ -126,8 +126,9 @@ class TaskStatus:
     retries: int = 0
     positions: dict[str, str] = field(default_factory=dict)
     positions_ms: int | None = None
-    waiting_since_ms: int | None = None
-    """Of a sink that has not applied anything yet: commit time of the oldest change in the log."""
+    waiting_since_ms: dict[str, int] = field(default_factory=dict)
+    """Of a sink that has not applied anything yet: commit times of the oldest change in the log,
+    by table."""
     tables: dict[str, TableStatus] = field(default_factory=dict)
     gauges: dict[str, GaugesRead] = field(default_factory=dict)
     remarks: dict[str, RemarksMade] = field(default_factory=dict)
@@ -143,6 +144,7 @@ class TaskStatus:
             is_own = report.state is not TaskState.RUNNING
             if table.state is TaskState.REBUILDING and not is_own:
                 table.behind_since_ms = None  # the new table has all that waited
+                self.waiting_since_ms.pop(report.table, None)
             table.state = report.state if is_own else None
             table.reason = report.reason
             return
@@ -165,7 +167,7 @@ class TaskStatus:
         table.row_rate.add(report.rows, now_ms=monotonic_ms)
         table.byte_rate.add(report.bytes, now_ms=monotonic_ms)
         table.committed_ms, table.moved_ms = report.committed_ms, report.moved_ms
-        self.waiting_since_ms = None
+        self.waiting_since_ms.clear()
         is_behind = report.task != SOURCE and (source_ms or 0) > report.committed_ms
         table.behind_since_ms = report.committed_ms if is_behind else None
 
@@ -182,7 +184,7 @@ class TaskStatus:
         while len(self.positions) > POSITIONS_MAX:
             del self.positions[next(iter(self.positions))]
         self.positions_ms = now_ms
-        self.waiting_since_ms = None
+        self.waiting_since_ms.clear()
         for table in self.tables.values():
             if table.has_dead_letters:  # what was set aside has passed with the rest of its slice
                 table.has_dead_letters, table.behind_since_ms = False, None
@@ -212,8 +214,8 @@ class TaskStatus:
     def json(self, tables: Collection[Json], ends: Mapping[str, int], *, now_ms: int) -> Json:
         """`tables` is what was just said of its tables."""
         lags = [each["lag_ms"] for each in tables if each["lag_ms"] is not None]
-        if self.waiting_since_ms is not None:
-            lags.append(max(now_ms - self.waiting_since_ms, 0))
+        if self.waiting_since_ms:
+            lags.append(max(now_ms - min(self.waiting_since_ms.values()), 0))
         return {
             "state": self.state.value,
             "reason": self.reason,

@@ -31,6 +31,7 @@ from headwater.pipelines.time_travel.verify.deleted_rows import (
 )
 from headwater.pipelines.time_travel.verify.unfit_values import find_unfit
 from headwater.sinks.sink import AppliedOffset, Slice
+from headwater.sinks.type_conversion import cast
 
 MERGE_ROWS = 2_000_000
 """Changes of one partition that are held before all but the newest of each key are dropped."""
@@ -59,8 +60,10 @@ class ComparedColumns:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _as_now(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if column.null_count == len(column):  # Arrow refuses some casts whatever the values are
+            return pa.nulls(len(column), field.type)
         try:
-            return column.cast(field.type)
+            return cast(column, field.type)
         except UNFIT:  # no `from`: Arrow's messages quote the values
             raise SinkRejected(
                 "rows with another type of a column cannot be compared",

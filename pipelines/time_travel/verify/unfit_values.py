@@ -6,14 +6,15 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.rows.rejects import UNFIT
+from headwater.sinks.type_conversion import cast
 
 
 def find_unfit(column: pa.Array, kind: pa.DataType) -> BoolArray:
     """Returns for each value whether a cast refuses it."""
     if _is_castable(column, kind):
         return np.zeros(len(column), np.bool_)
-    if not _is_castable(column.slice(0, 0), kind):  # of no value, and not even of a null
-        return np.ones(len(column), np.bool_)
+    if not _is_castable(column.slice(0, 0), kind):  # of no value
+        return np.asarray(column.is_valid())
     found = _find_numbers(column, kind)
     return _find_by_halves(column, kind) if found is None else found
 
@@ -65,8 +66,10 @@ def _find_by_halves(column: pa.Array, kind: pa.DataType) -> BoolArray:
 
 
 def _is_castable(column: pa.Array, kind: pa.DataType) -> bool:
+    if column.null_count == len(column) > 0:
+        return True
     try:
-        column.cast(kind)
+        cast(column, kind)
     except UNFIT:
         return False
     return True

@@ -269,6 +269,24 @@ def test_a_table_that_was_made_anew_from_the_log_is_not_behind(watched: Watched)
     assert (before, watched.orders["lag_ms"]) == (5_000, 0)
 
 
+def test_a_sink_whose_first_table_was_made_anew_from_the_log_is_not_behind(
+    watched: Watched,
+) -> None:
+    watched.moved("source", committed_ms=START_MS)
+    watched.table_is("sql", TaskState.REBUILDING, "rebuilt from the log")
+    watched.clock.advance(5_000)
+    before = watched.pipeline["tasks"]["sql"]["lag_ms"]
+
+    watched.table_is("sql", TaskState.RUNNING)
+    watched.clock.advance(60_000)
+
+    assert before == 5_000
+    assert watched.pipeline["tasks"]["sql"]["lag_ms"] is None
+    watched.moved("source", committed_ms=watched.clock.now_ms(), table="public.items")
+    watched.clock.advance(1_000)
+    assert watched.pipeline["tasks"]["sql"]["lag_ms"] == 1_000, "another table waits"
+
+
 def test_a_sink_that_has_not_begun_is_behind_all_the_same(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.clock.advance(5_000)

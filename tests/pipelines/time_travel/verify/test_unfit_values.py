@@ -80,6 +80,24 @@ def test_rows_that_do_not_fit_differ_from_all_others() -> None:
     assert np.array_equal(found == wanted, np.arange(ROWS) % 100 == 0)
 
 
+def test_whole_numbers_that_fit_a_column_of_decimals_equal_those_there() -> None:
+    """Arrow's own cast refuses all of a type with more digits, and nulls too."""
+    schema = schema_of(id=pa.int64(), total=pa.decimal128(12, 2), note=pa.string())
+    shape, ids = ComparedColumns(schema, schema.names), pa.array(range(4))
+    values, notes = [1, None, 10**10, -(10**10) + 1], pa.array(["a", "b", "c", "d"])
+    totals = [Decimal("1.00"), None, None, Decimal("-9999999999.00")]
+    now = pa.RecordBatch.from_arrays(
+        [ids, pa.array(totals, schema.arrow.field("total").type), notes], schema=schema.arrow
+    )
+    wanted_keys, wanted = shape.digests(now)
+
+    for kind in (pa.int64(), pa.decimal128(38, 0)):
+        rows = pa.RecordBatch.from_arrays([ids, pa.array(values, kind), notes], names=schema.names)
+        keys, found = shape.digest_log_rows(rows)
+        assert np.array_equal(keys, wanted_keys)
+        assert (found == wanted).tolist() == [True, True, False, True]
+
+
 def test_rows_of_which_none_fits_differ_from_all_others() -> None:
     """No number is a list, and Arrow refuses this cast of no rows at all."""
     schema = schema_of(id=pa.int64(), total=pa.list_(pa.int32()))

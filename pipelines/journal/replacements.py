@@ -58,6 +58,8 @@ class StoredReplacement:
     """Its own stretch."""
     former: tuple[MixedTopic, ...] = ()
     """Those of earlier ones in the same topic."""
+    whole_from: Mapping[int, int] = field(default_factory=dict)
+    """The starts of the last one before it that has ended in the same topic."""
 
     @property
     def part(self) -> str:
@@ -76,6 +78,11 @@ class StoredReplacement:
         if len(former) > MIXED_MAX:
             former = (MixedTopic(former[0].since, former[1].until), *former[2:])
         return MixedTopic(ends, {}), former
+
+    @property
+    def beginning(self) -> Mapping[int, int]:
+        """From where on the records of the topic are the whole table; empty: from 0."""
+        return self.starts if self.has_ended else self.whole_from
 
     def end_at(self, ends: Mapping[int, int]) -> "StoredReplacement":
         """With the ends of its topic behind the deletes."""
@@ -101,6 +108,7 @@ class StoredReplacement:
                 [{str(part): offset for part, offset in ends.items()} for ends in each]
                 for each in (*self.former, self.mixed)
             ],
+            "whole_from": {str(part): offset for part, offset in self.whole_from.items()},
         }
         return orjson.dumps(content).decode()
 
@@ -126,6 +134,7 @@ class StoredReplacement:
             content["ended"],
             mixed,
             tuple(former),
+            _number(content.get("whole_from", {})),
         )
 
 
@@ -176,8 +185,8 @@ def beginnings_of(positions: Positions, topic_ids: Mapping[str, str]) -> dict[To
     return {
         TopicPartition(each.topic, partition): offset
         for each in _read_stored(positions)
-        if each.has_ended and topic_ids.get(each.topic) == each.topic_id
-        for partition, offset in each.starts.items()
+        if topic_ids.get(each.topic) == each.topic_id
+        for partition, offset in each.beginning.items()
     }
 
 

@@ -1,7 +1,8 @@
 """The statements that give an existing table of the target the form for rows of another schema."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,8 +34,9 @@ class SchemaAlteration(NamedTuple):
     layout: SqlTableLayout
     stages: Sequence[Sequence[str]] = ()
     """Statements. Where DDL commits by itself, the table is read again behind each stage."""
-    begun: ColumnIds | None = None
-    """The columns' ids before the first stage, with its renames; stored before it."""
+    begin: Callable[[ColumnIds], ColumnIds] | None = None
+    """Returns what to store before the first stage instead of the ids that are stored: with its
+    renames, and after those before it."""
     drops: Sequence[str] = ()
     """Statements that may run after the rows."""
     is_of_key: bool = False
@@ -118,11 +120,16 @@ class TableEvolution:
         return SchemaAlteration(
             layout,
             [each for each in stages if each],
-            column_ids.begin(schema, moves[0] if is_rename else {}),
+            partial(self._begin, present, moves[0] if is_rename else {}),
             drops,
             fills=fills,
             column_ids=column_ids.with_schema(schema, names),
         )
+
+    def _begin(
+        self, present: Collection[str], renames: Mapping[str, str], stored: ColumnIds
+    ) -> ColumnIds:
+        return stored.with_present(self.schema, present, self._fold).begin(self.schema, renames)
 
     def _drop_column(self, name: str) -> str:
         table = qualify(self.dialect, self.layout.table)

@@ -416,7 +416,7 @@ class SqlTarget:
                 raise SchemaChangeFirst(
                     list(shaping.stages[0]),
                     table=str(schema.table),
-                    begin=partial(self._store_ids, schema, shaping.layout, shaping.begun),
+                    begin=partial(self._begin, schema, shaping),
                 )
             # A column that returns in a later schema of the slice is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
@@ -439,11 +439,16 @@ class SqlTarget:
         self._learn(schema, shaping)
         return shaping.layout
 
-    def _store_ids(
-        self, schema: TableSchema, layout: SqlTableLayout, ids: ColumnIds | None
-    ) -> None:
+    def _begin(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
+        """Stores which renames begin. What the attempt before has learnt was rolled back."""
+        if shaping.begin is not None:
+            live, generation = self.tables.live(schema.table), shaping.layout.generation
+            stored = self.columns.read(self.connect(), live, generation)
+            self._store_ids(schema, shaping.layout, shaping.begin(stored))
+
+    def _store_ids(self, schema: TableSchema, layout: SqlTableLayout, ids: ColumnIds) -> None:
         live = self.tables.live(schema.table)
-        if ids is not None and ids != self.columns.read(self.connect(), live, layout.generation):
+        if ids != self.columns.read(self.connect(), live, layout.generation):
             self.columns.write(self.connect(), live, layout.generation, ids)
 
     def _learn(self, schema: TableSchema, shaping: SchemaAlteration) -> None:

@@ -86,8 +86,10 @@ class Replacements:
             before = self.stored.get(each.schema.table)
             last = before or self.ended.get(each.schema.table)
             mixed, former = MixedTopic(ends, {}), tuple[MixedTopic, ...]()
+            whole_from: Mapping[int, int] = {}
             if last is not None:
                 mixed, former = last.start(topic_id, ends)
+                whole_from = last.beginning if last.topic_id == topic_id else {}
             stored = StoredReplacement(
                 each.schema.table,
                 partitions[0].topic,
@@ -98,6 +100,7 @@ class Replacements:
                 ends if each.phase is Phase.STARTED else {},
                 mixed=mixed,
                 former=former,
+                whole_from=whole_from,
             )
             self.stored[stored.table] = stored
             found[stored.part] = stored.text()

@@ -188,6 +188,28 @@ async def test_names_that_move_between_columns_whenever_the_process_ends(
             return
 
 
+async def test_a_default_is_filled_in_when_another_change_follows_in_the_same_slice(
+    bench: SqlBench,
+) -> None:
+    """Where DDL commits by itself, the slice begins again behind each change."""
+    topic, sink = ScriptedTopic(), bench.sink(tables={"*.*": {"mode": "scd2"}})
+    await sink.committed_offsets([topic.name])
+    topic.append(form(text("a", 2)), ("c", {"id": 1, "a": "one"}))
+    await sink.apply(topic.slice())
+    price, more = ("price", pa.decimal128(9, 2), 4, "7.50"), ("more", pa.int64(), 5)
+    topic.append(form(text("a", 2), price), ("c", {"id": 2, "a": "two", "price": 2}))
+    topic.append(form(text("b", 2), price, more), ("c", {"id": 3, "b": "three", "more": 3}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    rows = {row["id"]: (row["b"], row["price"]) for row in await bench.rows("public.orders")}
+    assert {id: (b, str(price or "")) for id, (b, price) in rows.items()} == {
+        1: ("one", "7.50"),
+        2: ("two", "2.00"),
+        3: ("three", ""),
+    }
+
+
 def values(schema: TableSchema, id: int) -> dict[str, Any]:
     return {"id": id} | {each.name: f"{id}{each.id}" for each in schema.columns[1:]}
 

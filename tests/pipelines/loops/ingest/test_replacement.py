@@ -191,6 +191,37 @@ async def test_the_beginning_of_a_replacement_that_has_ended_is_remembered() -> 
     assert not beginnings_of(positions, {place.topic: "another"})
 
 
+async def test_the_beginning_of_the_last_one_that_ended_is_remembered_while_the_next_goes_on() -> None:
+    """Else deleted rows with values of a former type would differ meanwhile."""
+    before: list[Sequence[Change]] = [[("orders", "c", 1, "a")]]
+    first, second = Reread(frozenset()), Reread(frozenset())
+    world = ReplacedWorld(History(before, [first]), partitions=1)
+    await world.run(Fuse())
+
+    world.history = SecondBeginning(before, [first, second])
+    await world.run(Fuse())
+
+    positions = await load_positions(world.log, PIPELINE)
+    place = TopicPartition(f"{PIPELINE}.public.orders", 0)
+    [stored] = replacements_of(positions).values()
+    assert stored.former, "the second one goes on"
+    ids = {place.topic: await world.log.topic_id(place.topic)}
+    assert beginnings_of(positions, ids) == {place: 1}
+
+
+class SecondBeginning(History):
+    """Up to the start of the last reading."""
+
+    def batches(self) -> list[ChangeBatch]:
+        found = super().batches()
+        last = max(at for at, each in enumerate(found) if is_start(each))
+        return found[: last + 1]
+
+
+def is_start(batch: ChangeBatch) -> bool:
+    return any(each.phase is Phase.STARTED for each in batch.replacements)
+
+
 async def test_no_moment_is_told_between_the_news_of_a_replacement_and_its_end() -> None:
     before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
     history = History(before, [Reread(frozenset({1}))])

@@ -229,7 +229,7 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
     tables; None if nothing was left."""
     part = replace(part, heard=delivery.reader.hear)
     while True:
-        delivery.reader.counts = {}
+        delivery.reader.begin_counts()
         try:
             async with aclosing(delivery.reader):
                 await delivery.sink.apply(part)

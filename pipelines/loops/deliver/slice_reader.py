@@ -1,7 +1,7 @@
 """Reads a slice of the log as changes: fetched, decoded, transformed, routed."""
 
 from asyncio import gather
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -84,6 +84,11 @@ class SliceReader:
         self.feeds: dict[TableId, set[str]] = {}
         """Topics of each target table."""
         self._readings: list[AsyncGenerator[TableChanges, None]] = []
+        self._counted: set[TopicPartition] = set()
+
+    def begin_counts(self) -> None:
+        """Begins the counts of a slice."""
+        self.counts, self._counted = {}, set()
 
     def read(self, part: Slice) -> AsyncGenerator[TableChanges, None]:
         """Yields every change of the slice once.
@@ -107,6 +112,7 @@ class SliceReader:
             for partition, applied in part.end.items()
             if partition.topic != COMMITS
         }
+        self._count_anew(ends.keys())
         # One set of columns for the whole slice, or one table would have two forms.
         await self._decoder.look({each.topic for each in ends})
         before = part.kept or await self._log.retained_ranges(ends)
@@ -135,6 +141,12 @@ class SliceReader:
         async with aclosing(self._read_to(ends, begun, check=check)) as rest:
             async for changes in rest:
                 yield changes
+
+    def _count_anew(self, partitions: Collection[TopicPartition]) -> None:
+        """Drops the counts of what a sink reads again, because its attempt was rolled back."""
+        again = {each.topic for each in partitions if each in self._counted}
+        self.counts = {name: each for name, each in self.counts.items() if each.topic not in again}
+        self._counted |= set(partitions)
 
     def hear(self, counts: Sequence[ChangeCount]) -> None:
         """Adds counts of other readers of the same slice."""

@@ -83,7 +83,7 @@ async def replay(
                 split_reader=split_reader,
                 heard=delivery.reader.hear,
             )
-            delivery.reader.counts = {}
+            delivery.reader.begin_counts()
             await _apply(delivery, part_of_it)
             changes += sum(count.rows for count in delivery.reader.counts.values())
             done += sum(to - offsets[each] for each, to in moves.items())

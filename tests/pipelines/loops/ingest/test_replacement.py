@@ -191,7 +191,9 @@ async def test_the_beginning_of_a_replacement_that_has_ended_is_remembered() -> 
     assert not beginnings_of(positions, {place.topic: "another"})
 
 
-async def test_the_beginning_of_the_last_one_that_ended_is_remembered_while_the_next_goes_on() -> None:
+async def test_the_beginning_of_the_last_one_that_ended_is_remembered_while_the_next_goes_on() -> (
+    None
+):
     """Else deleted rows with values of a former type would differ meanwhile."""
     before: list[Sequence[Change]] = [[("orders", "c", 1, "a")]]
     first, second = Reread(frozenset()), Reread(frozenset())

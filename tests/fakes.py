@@ -1,4 +1,4 @@
-"""Stand-ins for the world: files that forget or fail, and a clock that stands still."""
+"""Stand-ins for the world: files that forget or fail, and clocks that stand still or are wrong."""
 
 import errno
 import os
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.storage.files import Bytes, File, Files
 
 SECTOR_BYTES = 512  # what a disk writes whole or not at all
@@ -25,6 +26,13 @@ class SimulatedClock:
 
     def advance(self, by_ms: int) -> None:
         self.time_ms += by_ms
+
+
+class FastClock(SystemClock):
+    """Of a machine whose clock is an hour ahead of the database's."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
 
 
 class MemoryFile:

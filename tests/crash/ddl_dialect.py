@@ -74,5 +74,6 @@ class DdlDialect(Protocol):
     def key_of(self, database: str, table: str) -> list[str]: ...
 
     def audit_of(self, database: str, table: str, since: int) -> list[tuple[str, str, int, int]]:
-        """Transaction, letter, id and version of each change behind a number."""
+        """Moment, letter, id and version of each change behind a number. What is of one moment is
+        one version of a history; the letter of a truncate is `t`."""
         ...

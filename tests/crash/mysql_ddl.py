@@ -1,5 +1,6 @@
 """Random DDL of MySQL and MariaDB."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,6 +26,8 @@ NOTE = "INSERT INTO audit (at, named, letter, id, v) VALUES (@at, 'plain', {})"
 MOVED = "OLD.id <> NEW.id"
 GONE = NOTE.format("'d', OLD.id, OLD.v")
 THERE = NOTE.format(f"IF({MOVED}, 'c', 'u'), NEW.id, NEW.v")
+EMPTIED = NOTE.format("'t', NULL, NULL")
+"""Of a truncate, which has no trigger."""
 PARTS = ", ".join(f"PARTITION p{low} VALUES LESS THAN ({high})" for low, high in pairwise(BOUNDS))
 TABLES: Mapping[str, str] = {
     "plain": f"CREATE TABLE plain (id int PRIMARY KEY, v bigint, {ADDED})",
@@ -315,12 +318,13 @@ class MysqlDdl:
 
     def execute(self, connection: Any, statements: str) -> None:
         parts = statements.split("; ")
-        self._transactions[0] += 1
         with connection.cursor() as cursor:
-            cursor.execute(f"{SESSION}, @at = {self._transactions[0]}")
+            cursor.execute(f"{SESSION}, {self._moment()}")
             if len(parts) == 1 or self.is_alone(statements):
                 for part in parts:
                     cursor.execute(part)
+                if statements == "TRUNCATE plain":
+                    cursor.execute(EMPTIED)
                 return
             cursor.execute("BEGIN")
             try:
@@ -330,6 +334,15 @@ class MysqlDdl:
                 cursor.execute("ROLLBACK")
                 raise
             cursor.execute("COMMIT")
+
+    def _moment(self) -> str:
+        """Returns what the audit takes for one moment: a transaction, or in MariaDB, which logs no
+        finer times, all those of a second. The log has the second that the session is told."""
+        if self.server.server.is_mariadb:
+            second = int(time.time())
+            return f"timestamp = {second}, @at = {second}"
+        self._transactions[0] += 1
+        return f"@at = {self._transactions[0]}"
 
     def is_locked(self, error: Exception) -> bool:
         return isinstance(error, pymysql.OperationalError) and error.args[0] in LOCKED

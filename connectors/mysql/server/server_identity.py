@@ -12,6 +12,8 @@ RENAMED_SINCE = (8, 4)
 """SHOW MASTER STATUS became SHOW BINARY LOG STATUS in MySQL."""
 OLDEST = {False: (8, 0), True: (10, 5)}
 NUMBER = re.compile(r"\.(\d+)$")
+NOW = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+SECOND_US = 1_000_000
 
 
 class FilePosition(NamedTuple):
@@ -33,6 +35,16 @@ class FilePosition(NamedTuple):
     def parse(cls, text: str) -> "FilePosition":
         file, _, position = text.rpartition(":")
         return cls(file, int(position))
+
+
+class MysqlSnapshotPoint(NamedTuple):
+    """The place and the time of a snapshot."""
+
+    place: FilePosition
+    """Everything that the snapshot shows is before it."""
+    at_us: int
+    """By the clock of the server, so that it fits the times of commits: no later than any commit
+    that the snapshot does not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,12 @@ class MysqlServer:
         if not self.has_gtids:
             return None
         return GtidSet.parse(connection.value("SELECT @@global.gtid_executed") or "")
+
+    def now_us(self, connection: MysqlConnection) -> int:
+        """Returns the server's time as its log has times: in whole seconds in MariaDB."""
+        with in_our_words("the server cannot be asked for its time"):
+            now_us = int(connection.value(NOW))
+        return now_us - now_us % SECOND_US if self.is_mariadb else now_us
 
     def log_end(self, connection: MysqlConnection) -> FilePosition:
         """Returns the end of the binary log, behind every transaction that a SELECT can see."""

@@ -21,6 +21,7 @@ from headwater.connectors.mysql.server.gtid_set import GtidSet
 from headwater.connectors.mysql.server.server_identity import (
     FilePosition,
     MysqlServer,
+    MysqlSnapshotPoint,
     identify,
 )
 from headwater.connectors.mysql.server.text_rows import TextRows
@@ -45,14 +46,13 @@ class FormChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MysqlChunk:
-    """Rows as of a snapshot."""
+    """Rows as of a snapshot, which can be emitted once the stream has come to its place."""
 
     rows: pa.RecordBatch
     last: tuple[bytes, ...] | None
     """The key's cells of its last row."""
     is_last: bool
-    awaits: FilePosition
-    """Everything that the snapshot shows is before this place of the binary log."""
+    point: MysqlSnapshotPoint
 
 
 def begin_snapshot(
@@ -60,21 +60,22 @@ def begin_snapshot(
     server: MysqlServer,
     shows: BinlogPosition,
     stopped: Event,
-) -> FilePosition:
-    """Begins a transaction that shows all groups of a position; returns where the binary log ended
-    after it had begun. A server may stream a commit before it shows it."""
+) -> MysqlSnapshotPoint:
+    """Begins a transaction that shows all groups of a position; returns its time, and where the
+    binary log ended after it had begun. A server may stream a commit before it shows it."""
     connection.execute(ISOLATION)
     while not stopped.is_set():
+        at_us = server.now_us(connection)
         if server.is_mariadb:
             connection.execute(MARIADB_SNAPSHOT)
             place = binlog_snapshot(connection)
             if place.order >= shows.place.order:
-                return place
+                return MysqlSnapshotPoint(place, at_us)
             connection.execute("ROLLBACK")
         else:
             if _is_shown(connection, server, shows):
                 connection.execute(SNAPSHOT)
-                return server.log_end(connection)
+                return MysqlSnapshotPoint(server.log_end(connection), at_us)
         stopped.wait(PATIENCE_S)
     raise SourceUnavailable("the reading of rows was stopped")
 
@@ -106,13 +107,13 @@ def read_chunk(
     rows_max: int,
     shows: BinlogPosition,
     stopped: Event,
-    begun_at: FilePosition | None = None,
+    begun_at: MysqlSnapshotPoint | None = None,
 ) -> MysqlChunk:
     """Raises `FormChanged` if the table has another form: until the transaction ends, nobody can
-    change it. `begun_at`: the place of a transaction that is open, and stays so."""
+    change it. `begun_at`: the point of a transaction that is open, and stays so."""
     kernels = chosen_kernels()
     with in_our_words("the rows cannot be read", table=str(table.table)):
-        awaits = begun_at or begin_snapshot(connection, server, shows, stopped)
+        point = begun_at or begin_snapshot(connection, server, shows, stopped)
         try:
             with _form_is_checked():
                 query = chunk_query(table, after, upto, rows=rows_max)
@@ -124,8 +125,8 @@ def read_chunk(
     if now is None or not now.has_form_of(table):
         raise FormChanged
     if upto is not None:
-        return MysqlChunk(found, tuple(upto), is_last=False, awaits=awaits)
-    return MysqlChunk(found, last, found.num_rows < rows_max, awaits)
+        return MysqlChunk(found, tuple(upto), is_last=False, point=point)
+    return MysqlChunk(found, last, found.num_rows < rows_max, point)
 
 
 def read_bound(

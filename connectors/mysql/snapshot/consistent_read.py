@@ -16,7 +16,7 @@ from headwater.connectors.mysql.server.connection import (
     connect,
     in_our_words,
 )
-from headwater.connectors.mysql.server.server_identity import FilePosition, identify
+from headwater.connectors.mysql.server.server_identity import MysqlSnapshotPoint, identify
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.changes_between import has_changes_between
 from headwater.connectors.mysql.snapshot.chunk_query import whole_query
@@ -46,17 +46,16 @@ async def standing_still(
         begin = partial(begin_exact_snapshot, connection, server, stopped, has_gtids=has_gtids)
         beginning = asyncio.ensure_future(asyncio.to_thread(begin))
         try:
-            position = await asyncio.shield(beginning)
+            snapshot = await asyncio.shield(beginning)
         except asyncio.CancelledError:
             stopped.set()
             await asyncio.wait([beginning])
             raise
-        origin = MysqlOrigin(context.pipeline, server.name)
-        now_ms = context.clock.now_ms()
+        position, origin = snapshot.position, MysqlOrigin(context.pipeline, server.name)
 
         async def rows(table: TableId) -> AsyncIterator[TableChanges]:
             captured = tables[table]
-            selected = _Selected(connection, captured, position.place, origin, now_ms)
+            selected = _Selected(connection, captured, snapshot.point, origin)
             while (changes := await asyncio.to_thread(selected.next)) is not None:
                 yield changes
 
@@ -91,11 +90,10 @@ class _Selected:
         self,
         connection: MysqlConnection,
         table: MysqlTable,
-        place: FilePosition,
+        point: MysqlSnapshotPoint,
         origin: MysqlOrigin,
-        now_ms: int,
     ) -> None:
-        self._table, self._place, self._origin, self._now_ms = table, place, origin, now_ms
+        self._table, self._point, self._origin = table, point, origin
         self._kernels = chosen_kernels()
         self._blocks = connection.blocks(whole_query(table), self._kernels)
 
@@ -109,7 +107,6 @@ class _Selected:
             self._origin,
             self._table,
             batch_of(self._table, cells),
-            self._place,
+            self._point,
             "false",
-            now_ms=self._now_ms,
         )

@@ -1,11 +1,12 @@
 """Begins a consistent snapshot whose position is known exactly, without a lock."""
 
 from threading import Event
+from typing import NamedTuple
 
 from headwater.connectors.mysql.position import BinlogPosition
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
 from headwater.connectors.mysql.server.gtid_set import MariadbGtids
-from headwater.connectors.mysql.server.server_identity import MysqlServer
+from headwater.connectors.mysql.server.server_identity import MysqlServer, MysqlSnapshotPoint
 from headwater.connectors.mysql.snapshot.chunk_reader import (
     ISOLATION,
     MARIADB_SNAPSHOT,
@@ -20,9 +21,22 @@ from headwater.connectors.mysql.snapshot.visible_commits import (
 from headwater.core_log.foundation.errors import SourceUnavailable
 
 
+class ExactSnapshot(NamedTuple):
+    """An open transaction."""
+
+    position: BinlogPosition
+    """All that it shows is before it, and nothing behind it."""
+    at_us: int
+    """By the clock of the server."""
+
+    @property
+    def point(self) -> MysqlSnapshotPoint:
+        return MysqlSnapshotPoint(self.position.place, self.at_us)
+
+
 def begin_exact_snapshot(
     connection: MysqlConnection, server: MysqlServer, stopped: Event, *, has_gtids: bool
-) -> BinlogPosition:
+) -> ExactSnapshot:
     """Begins a transaction, and returns the position up to which it shows everything.
 
     MySQL does not say the position of a snapshot. We know it if the binary log did not grow while
@@ -33,7 +47,8 @@ def begin_exact_snapshot(
         for _ in range(TRIES_MAX):
             found = try_exact_snapshot(connection, server)
             if found is not None:
-                return found if has_gtids else BinlogPosition(None, found.place)
+                position = found.position if has_gtids else BinlogPosition(None, found.point.place)
+                return found._replace(position=position)
             connection.execute("ROLLBACK")
             if stopped.wait(PAUSE_S):
                 break
@@ -43,10 +58,12 @@ def begin_exact_snapshot(
     )
 
 
-def try_exact_snapshot(connection: MysqlConnection, server: MysqlServer) -> BinlogPosition | None:
+def try_exact_snapshot(connection: MysqlConnection, server: MysqlServer) -> ExactSnapshot | None:
     """Begins a transaction; returns None if it may show more or less than the position says."""
     connection.execute(ISOLATION)
-    return _of_mariadb(connection) if server.is_mariadb else _of_mysql(connection, server)
+    at_us = server.now_us(connection)
+    found = _of_mariadb(connection) if server.is_mariadb else _of_mysql(connection, server)
+    return None if found is None else ExactSnapshot(found, at_us)
 
 
 def _of_mariadb(connection: MysqlConnection) -> BinlogPosition:

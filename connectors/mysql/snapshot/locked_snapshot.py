@@ -16,7 +16,7 @@ from headwater.connectors.mysql.server.connection import (
     code_of,
     in_our_words,
 )
-from headwater.connectors.mysql.server.server_identity import MysqlServer
+from headwater.connectors.mysql.server.server_identity import MysqlServer, MysqlSnapshotPoint
 from headwater.connectors.mysql.snapshot.chunk_reader import ISOLATION, MARIADB_SNAPSHOT, SNAPSHOT
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
@@ -40,9 +40,15 @@ class LockedSnapshot:
 
     position: BinlogPosition
     """All that they show is before it, and nothing behind it."""
+    at_us: int
+    """By the clock of the server."""
     _tables: frozenset[TableId] | None
     """The tables for which that is so; None for all."""
     _idle: list[MysqlConnection]
+
+    @property
+    def point(self) -> MysqlSnapshotPoint:
+        return MysqlSnapshotPoint(self.position.place, self.at_us)
 
     def covers(self, table: TableId) -> bool:
         return self._tables is None or table in self._tables
@@ -75,12 +81,12 @@ def begin_locked_snapshot(
             for reader in readers:
                 reader.execute(ISOLATION)
             with _locked(connect, tables, timeout_ms) as (connection, covered):
-                place = server.log_end(connection)
+                place, at_us = server.log_end(connection), server.now_us(connection)
                 position = BinlogPosition(server.executed_gtids(connection), place)
                 for reader in readers:
                     reader.execute(MARIADB_SNAPSHOT if server.is_mariadb else SNAPSHOT)
         opened.pop_all()
-    return LockedSnapshot(position, covered, readers)
+    return LockedSnapshot(position, at_us, covered, readers)
 
 
 @contextmanager

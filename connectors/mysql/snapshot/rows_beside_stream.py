@@ -10,7 +10,11 @@ from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.schema_history.stream_forms import StreamForms
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
 from headwater.connectors.mysql.server.connection import finish
-from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.server.server_identity import (
+    FilePosition,
+    MysqlServer,
+    MysqlSnapshotPoint,
+)
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.chunk_reader import (
     MysqlChunk,
@@ -210,7 +214,7 @@ class RowsBesideStream:
             if self._is_due(job, place):
                 return await self._start(job, place)
             first = job.chunks[0] if job.chunks else None
-            if first is not None and first.chunk and first.chunk.awaits.order <= place.order:
+            if first is not None and first.chunk and first.chunk.point.place.order <= place.order:
                 self._signal.work.set()
                 assert first.window is not None, "it was opened before the rows were read"
                 if not first.window.is_overrun:
@@ -228,10 +232,8 @@ class RowsBesideStream:
         try:
             if job.is_over:
                 return
-            kind, now_ms = self._kind_of(job), self._context.clock.now_ms()
-            truncate = truncation_before_rows(
-                job.table, self._origin, whole.place, kind, now_ms=now_ms
-            )
+            kind, point = self._kind_of(job), whole.point
+            truncate = truncation_before_rows(job.table, self._origin, point, kind)
             yield ChangeBatch((truncate,), {})
             count = 0
             while (rows := await finish(asyncio.to_thread(whole.next))) is not None:
@@ -239,9 +241,7 @@ class RowsBesideStream:
                     rows.num_rows
                 )  # chunks of other tables wait, and no change
                 count += rows.num_rows
-                changes = read_changes(
-                    self._origin, job.table, rows, whole.place, kind, now_ms=now_ms
-                )
+                changes = read_changes(self._origin, job.table, rows, point, kind)
                 for start in range(0, len(changes), CHUNK_ROWS):
                     yield ChangeBatch((changes.slice(start, CHUNK_ROWS),), {})
             parts = self._reader.parts()
@@ -249,7 +249,9 @@ class RowsBesideStream:
                 yield ChangeBatch((), parts)
                 return
             job.progress = replace(job.progress, rows=count)
-            replaced = (self._completed(job, whole.place),) if job.progress.reread else ()
+            replaced = (
+                (completion_of(self._origin, job.table, point),) if job.progress.reread else ()
+            )
             parts = {**parts, **self._finish(job)}
             yield ChangeBatch((), parts, replacements=replaced)
         finally:
@@ -441,18 +443,15 @@ class RowsBesideStream:
             job.progress = job.progress.advance(chunk.last, rows=count)
         replaced: tuple[Replacement, ...] = ()
         kind = self._kind_of(job)
-        now_ms = self._context.clock.now_ms()
-        found = read_changes(self._origin, job.table, rows, chunk.awaits, kind, now_ms=now_ms)
+        found = read_changes(self._origin, job.table, rows, chunk.point, kind)
         tables = (found,) if rows.num_rows else ()
         if chunk.is_last:
             if job.progress.reread:
-                replaced = (self._completed(job, place),)
+                end = MysqlSnapshotPoint(place, chunk.point.at_us)
+                replaced = (completion_of(self._origin, job.table, end),)
             return ChangeBatch(tables, self._finish(job), replacements=replaced)
         self._report(job)
         return ChangeBatch(tables, {progress_part(name): job.progress.text()})
-
-    def _completed(self, job: TableJob, place: FilePosition) -> Replacement:
-        return completion_of(self._origin, job.table, place, now_ms=self._context.clock.now_ms())
 
     @property
     def _origin(self) -> MysqlOrigin:

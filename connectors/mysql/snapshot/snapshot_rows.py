@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.server.catalog import MysqlTable
-from headwater.connectors.mysql.server.server_identity import FilePosition
+from headwater.connectors.mysql.server.server_identity import MysqlSnapshotPoint
 from headwater.core_log.model.changes import (
     Operation,
     Phase,
@@ -19,10 +19,8 @@ def read_changes(
     origin: MysqlOrigin,
     table: MysqlTable,
     rows: pa.RecordBatch,
-    place: FilePosition,
+    point: MysqlSnapshotPoint,
     kind: str,
-    *,
-    now_ms: int,
 ) -> TableChanges:
     """Returns rows of a snapshot as changes."""
     return TableChanges(
@@ -31,24 +29,22 @@ def read_changes(
         operations=pa.array(np.full(rows.num_rows, Operation.READ, np.uint8)),
         source=origin.block(
             table.table,
-            source_times(now_ms * 1_000),
+            source_times(point.at_us),
             snapshot=kind,
-            file=place.file,
-            position=place.position,
+            file=point.place.file,
+            position=point.place.position,
         ),
-        commits=str(place),
+        commits=str(point.place),
     )
 
 
-def completion_of(
-    origin: MysqlOrigin, table: MysqlTable, place: FilePosition, *, now_ms: int
-) -> Replacement:
+def completion_of(origin: MysqlOrigin, table: MysqlTable, point: MysqlSnapshotPoint) -> Replacement:
     """Returns the end of a re-read, with what the deletes of missing rows say."""
     source = origin.block(
         table.table,
-        source_times(now_ms * 1_000),
+        source_times(point.at_us),
         snapshot="incremental",
-        file=place.file,
-        position=place.position,
+        file=point.place.file,
+        position=point.place.position,
     )
-    return Replacement(table.schema, Phase.COMPLETE, commit=str(place), source=source)
+    return Replacement(table.schema, Phase.COMPLETE, commit=str(point.place), source=source)

@@ -9,7 +9,7 @@ from threading import Event
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.server.catalog import MysqlCatalog
 from headwater.connectors.mysql.server.connection import MysqlConnection, connect, finish
-from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.server.server_identity import MysqlServer, MysqlSnapshotPoint
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.chunk_reader import (
     FormChanged,
@@ -120,7 +120,7 @@ class TableReaders:
     async def _work(self) -> None:
         """Reads chunk after chunk, until no table has any left."""
         connection: MysqlConnection | None = None
-        begun_at: FilePosition | None = None
+        begun_at: MysqlSnapshotPoint | None = None
         try:
             while any(not job.is_over for job in self._jobs.values()):
                 wanting = filter(self._wants_worker, self._jobs.values())
@@ -135,7 +135,7 @@ class TableReaders:
                     connection = begun_at = None
                 if connection is None and self.locked is not None:
                     connection = self.locked.take()
-                    begun_at = None if connection is None else self.locked.position.place
+                    begun_at = None if connection is None else self.locked.point
                 if connection is None:
                     connection = await finish(asyncio.to_thread(self._connect))
                 if self._wants_worker(job):
@@ -153,7 +153,7 @@ class TableReaders:
         return job.wants_worker(self._settings.snapshot.parallel)
 
     async def _begin_whole_locked(
-        self, job: TableJob, connection: MysqlConnection, begun_at: FilePosition
+        self, job: TableJob, connection: MysqlConnection, begun_at: MysqlSnapshotPoint
     ) -> None:
         """Returns once all its rows were emitted, when the connection can be used again."""
         self.whole_job = job
@@ -165,7 +165,7 @@ class TableReaders:
         finally:
             if self.whole is None:
                 self.whole_job = None
-        whole, self._groups.stops_at = self.whole, begun_at
+        whole, self._groups.stops_at = self.whole, begun_at.place
         self._signal.rows.set()
         while self.whole is not None:
             self._signal.work.clear()
@@ -186,7 +186,7 @@ class TableReaders:
                     )
                     whole = await finish(asyncio.to_thread(begin))
                     if whole is not None:
-                        self.whole, self._groups.stops_at = whole, whole.place
+                        self.whole, self._groups.stops_at = whole, whole.point.place
                         return
                 await asyncio.sleep(WAIT_S)
         finally:
@@ -196,9 +196,9 @@ class TableReaders:
                     connection.close()
 
     async def _read(
-        self, job: TableJob, connection: MysqlConnection, begun_at: FilePosition | None
+        self, job: TableJob, connection: MysqlConnection, begun_at: MysqlSnapshotPoint | None
     ) -> None:
-        """`begun_at`: the place of the transaction that is open on this connection."""
+        """`begun_at`: the point of the transaction that is open on this connection."""
         try:
             if job.table.schema.key:
                 await self._read_chunk(job, connection, begun_at)
@@ -223,7 +223,7 @@ class TableReaders:
             self._signal.rows.set()
 
     async def _read_chunk(
-        self, job: TableJob, connection: MysqlConnection, begun_at: FilePosition | None
+        self, job: TableJob, connection: MysqlConnection, begun_at: MysqlSnapshotPoint | None
     ) -> None:
         limits, taken = self._settings.snapshot, job.next_chunk()
         if sum(each.is_active for each in self._jobs.values()) < limits.parallel:

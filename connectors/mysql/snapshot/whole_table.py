@@ -9,7 +9,7 @@ from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, identifier
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
-from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.server.server_identity import MysqlServer, MysqlSnapshotPoint
 from headwater.connectors.mysql.server.text_rows import TextRows
 from headwater.connectors.mysql.snapshot.chunk_query import whole_query
 from headwater.connectors.mysql.snapshot.chunk_reader import FormChanged, batch_of
@@ -25,8 +25,8 @@ class KeylessTableRows:
 
     table: MysqlTable
     connection: MysqlConnection
-    place: FilePosition
-    """Everything before it is in the rows, and nothing behind it."""
+    point: MysqlSnapshotPoint
+    """Everything before its place is in the rows, and nothing behind it."""
     blocks: Iterator[TextRows]
     closes: bool = True
     """Whether the connection is of no use afterwards."""
@@ -51,33 +51,33 @@ def begin_whole_table(
     server: MysqlServer,
     catalog: MysqlCatalog,
     table: MysqlTable,
-    begun_at: FilePosition | None = None,
+    begun_at: MysqlSnapshotPoint | None = None,
 ) -> KeylessTableRows | None:
-    """`begun_at`: the place of a transaction that is open, and stays so. Returns None if the
+    """`begun_at`: the point of a transaction that is open, and stays so. Returns None if the
     position of this snapshot is not known: try again. Raises `FormChanged` if the table has another
     form: until the end of its rows nobody can change it."""
     name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
     with in_our_words("the rows cannot be read", table=str(table.table)):
-        place = begun_at
-        if place is None:
-            position = try_exact_snapshot(connection, server)
-            if position is None:
+        point = begun_at
+        if point is None:
+            snapshot = try_exact_snapshot(connection, server)
+            if snapshot is None:
                 connection.execute("ROLLBACK")
                 return None
-            place = position.place
+            point = snapshot.point
         connection.execute(f"SELECT 1 FROM {name} LIMIT 1")
         now = catalog.table(connection, table.table)
     if now is None or not now.has_form_of(table):
         raise FormChanged
     blocks = connection.blocks(whole_query(table), chosen_kernels())
-    return KeylessTableRows(table, connection, place, blocks, closes=begun_at is None)
+    return KeylessTableRows(table, connection, point, blocks, closes=begun_at is None)
 
 
 def truncation_before_rows(
-    table: MysqlTable, origin: MysqlOrigin, place: FilePosition, kind: str, *, now_ms: int
+    table: MysqlTable, origin: MysqlOrigin, point: MysqlSnapshotPoint, kind: str
 ) -> TableChanges:
     """Returns the truncate before the rows: what was streamed meanwhile is among them."""
     schema = table.schema.arrow
     nothing = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in schema], schema=schema)
-    changes = read_changes(origin, table, nothing, place, kind, now_ms=now_ms)
+    changes = read_changes(origin, table, nothing, point, kind)
     return replace(changes, operations=pa.array([Operation.TRUNCATE], pa.uint8()))

@@ -199,7 +199,7 @@ class IncrementalSnapshot:
         if outbox.notes or outbox.returned:
             replacements = [*outbox.replacements]
             replacements += [
-                self._rereads.complete_replacement(each, lsn) for each in outbox.replaced
+                self._rereads.complete_replacement(each, lsn, None) for each in outbox.replaced
             ]
             batch = ChangeBatch(
                 tuple(outbox.returned), outbox.notes, replacements=tuple(replacements)
@@ -261,7 +261,8 @@ class IncrementalSnapshot:
         job.ledger = job.ledger.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
         replaced: tuple[Replacement, ...] = ()
         if job.ledger.is_read and job.ledger.reread:
-            replaced = (self._rereads.complete_replacement(job.table.schema, lsn),)
+            moment = read.view.moment
+            replaced = (self._rereads.complete_replacement(job.table.schema, lsn, moment),)
         part, text = job.finish() if job.ledger.is_read else (job.part, job.ledger.text())
         self._reader.context.report(job.progress())
         return ChangeBatch(tuple(changes), {part: text}, replacements=replaced)
@@ -291,9 +292,9 @@ class IncrementalSnapshot:
         whole.is_over.set()
         if not whole.is_replacement:
             return batch
-        return replace(
-            batch, replacements=(self._rereads.complete_replacement(whole.job.table.schema, lsn),)
-        )
+        schema, moment = whole.job.table.schema, whole.view.moment
+        replaced = self._rereads.complete_replacement(schema, lsn, moment)
+        return replace(batch, replacements=(replaced,))
 
     def _start_workers(self) -> None:
         missing = self._connections - len(self._workers)

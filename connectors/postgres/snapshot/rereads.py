@@ -11,7 +11,7 @@ from headwater.connectors.postgres.snapshot.chunk_planner import estimate_of
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
-from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint
 from headwater.connectors.schema_policies import find_forbidden
 from headwater.connectors.snapshot.reread_limits import RereadEstimate
 from headwater.core_log.client.gather import let_go
@@ -104,11 +104,15 @@ class Rereads:
             why = f"{why} ({job.estimate.in_words()})"
         return (Replacement(job.table.schema, phase, why),)
 
-    def complete_replacement(self, schema: TableSchema, lsn: int) -> Replacement:
-        now_us = self.reader.context.clock.now_ms() * 1_000
+    def complete_replacement(
+        self, schema: TableSchema, lsn: int, last: SnapshotPoint | None
+    ) -> Replacement:
+        """`last`: the snapshot of the last rows, whose time the deletes of missing rows have: a row
+        that comes again is newer. None if no rows had to be read."""
+        at_us = self.reader.context.clock.now_ms() * 1_000 if last is None else last.at_us
         source = self.reader.origin.block(
             schema.table,
-            source_times(now_us),
+            source_times(at_us),
             snapshot="incremental",
             sequence=f'[null,"{lsn}"]',
             xid=None,

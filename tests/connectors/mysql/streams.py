@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headwater.connectors.mysql.source import MysqlSource
 from headwater.connectors.source import SourceContext, SourceReport
-from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.clock import Clock, SystemClock
 from headwater.core_log.model.changes import ChangeBatch, Operation, Phase
 from tests.connectors.mysql.conftest import MysqlGuest
 
@@ -150,10 +150,16 @@ async def running(
     positions: Mapping[str, str] | None = None,
     *,
     settle_ms: int = 0,
+    clock: Clock | None = None,
+    hold: Callable[[ChangeBatch], Awaitable[None]] | None = None,
     **settings: Any,
 ) -> AsyncIterator[MysqlStory]:
+    """`hold` is called with each batch that was taken, before the next one."""
     told = MysqlStory(positions=dict(positions or {}))
-    source = MysqlSource(guest.settings(**settings), source_context(settle_ms=settle_ms))
+    context = source_context(settle_ms=settle_ms)
+    if clock is not None:
+        context = replace(context, clock=clock)
+    source = MysqlSource(guest.settings(**settings), context)
     failure: list[BaseException] = []
 
     async def follow() -> None:
@@ -161,6 +167,8 @@ async def running(
             async with aclosing(source.changes(dict(told.positions))) as batches:
                 async for batch in batches:
                     told.take(batch)
+                    if hold is not None:
+                        await hold(batch)
         finally:
             told.end()
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from headwater.connectors.mysql.server.catalog import MysqlTable
-from headwater.connectors.mysql.server.server_identity import FilePosition
+from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlSnapshotPoint
 from headwater.connectors.mysql.snapshot.chunk_reader import MysqlChunk
 from headwater.connectors.mysql.snapshot.table_jobs import TableJob
 from headwater.connectors.mysql.snapshot.table_progress import MysqlTableProgress
@@ -14,7 +14,7 @@ TABLE = MysqlTable(TableSchema(TableId("shop", "t"), (), ()), (), (), (), ())
 
 def rows_to(last: bytes, *, is_last: bool = False) -> MysqlChunk:
     nothing = pa.RecordBatch.from_arrays([], names=[])
-    return MysqlChunk(nothing, (last,), is_last=is_last, awaits=FilePosition("", 0))
+    return MysqlChunk(nothing, (last,), is_last, MysqlSnapshotPoint(FilePosition("", 0), 0))
 
 
 def test_a_chunk_of_a_known_end_is_followed_by_another_before_it_is_read() -> None:

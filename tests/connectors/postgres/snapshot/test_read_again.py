@@ -1,12 +1,14 @@
 """Tables that were emptied to be read again are read again, whatever comes in between."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from headwater.connectors.postgres.follower import StreamFollower
 from headwater.connectors.source import Control
+from headwater.core_log.model.changes import Phase, Replacement
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
@@ -20,9 +22,14 @@ from tests.connectors.postgres.snapshot.test_incremental_snapshot import until
 from tests.connectors.postgres.snapshot.writer import ORDERS
 from tests.connectors.snapshot.test_time_window import BY_NIGHT, HOUR_MS, NOON_MS
 from tests.databases import Guest
-from tests.fakes import SimulatedClock
+from tests.fakes import FastClock, SimulatedClock
 
 NIGHT_MS = NOON_MS + 11 * HOUR_MS
+ORDERS_AND_LOG = {
+    "orders": "CREATE TABLE orders (id int PRIMARY KEY)",
+    "log": "CREATE TABLE log (id int)",
+}
+"""With a key and without."""
 
 
 async def test_a_restart_by_day_does_not_forget_what_is_to_be_read_by_night(guest: Guest) -> None:
@@ -94,3 +101,24 @@ async def test_an_emptied_table_stays_empty_and_is_read_as_soon_as_the_stream_is
 
     assert folded.rows("orders") == in_table(guest, "orders") == []
     assert are_due and not any(are_due), "it waited though rows could be read"
+
+
+@pytest.mark.parametrize("table", [*ORDERS_AND_LOG])
+async def test_rows_that_a_reread_no_longer_finds_are_deleted_at_the_time_of_its_snapshot(
+    guest: Guest, table: str
+) -> None:
+    """By the clock of the server: a row that comes again is newer than its delete."""
+    guest.execute(ORDERS_AND_LOG[table], f"INSERT INTO {table} VALUES (1), (2)")
+    guest.publish()
+    folded, replacements = Folded(), list[Replacement]()
+    await until_equal(folded, guest)
+    guest.execute(f"ALTER TABLE {table} ADD made timestamptz DEFAULT clock_timestamp()")
+
+    source = source_of(guest, clock=FastClock(), until_end=True)
+    async with aclosing(source.changes(dict(folded.positions))) as coming:
+        async for batch in coming:
+            replacements += batch.replacements
+
+    [end] = [each for each in replacements if each.phase is Phase.COMPLETE]
+    [[now_us]] = guest.rows("SELECT (extract(epoch FROM now()) * 1000000)::int8")
+    assert end.source["ts_us"] <= now_us

@@ -166,8 +166,8 @@ def _scd2(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table
     events = _without_repeated(base, _in_order(events), layout)
     if not events.num_rows:
         return base
-    times_of_log = np.asarray(events.column(COMMITTED_AT))
-    order, times, begins, ends = versions(_keys(events, layout), times_of_log)
+    known = _behind_versions(base, events, layout)
+    order, times, begins, ends = versions(_keys(events, layout), known)
     versioned = events.take(pa.array(order))
     firsts = versioned.filter(pa.array(begins))
     since = pa.chunked_array([pa.array(times[begins]).cast(MOMENT)])
@@ -181,6 +181,20 @@ def _scd2(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table
         IS_CURRENT: pa.array(ends[written]),
     }
     return pa.concat_tables([base, _with(_rows(kept, layout), own)])
+
+
+def _behind_versions(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> Int64Array:
+    """Returns the times of the events; none is earlier than the versions that the table has of its
+    key, also where the clock of the source goes back."""
+    times: Int64Array = np.asarray(events.column(COMMITTED_AT))
+    newest = [base.column(name).cast(pa.int64()) for name in (VALID_FROM, VALID_TO)]
+    known = np.asarray(pc.max_element_wise(*newest, skip_nulls=True))
+    if not len(known) or known.max() <= times.min():
+        return times
+    places = np.asarray(_places(base, events, layout).fill_null(NONE))
+    latest: Int64Array = np.full(events.num_rows, np.iinfo(np.int64).min)
+    np.maximum.at(latest, places[places != NONE], known[places != NONE])
+    return np.maximum(times, latest[np.asarray(_places(events, events, layout))])
 
 
 def are_rereads(events: pa.Table, layout: LakeTableLayout) -> BoolArray:

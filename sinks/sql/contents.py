@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.model.topic_generations import is_later
+from headwater.sinks.fold import NONE, key_codes
 from headwater.sinks.own_columns import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify, run
@@ -110,8 +113,7 @@ def question_of(
 ) -> str:
     """Returns the statement that reads the current rows, all of them or `among` some."""
     table = f"{among} chosen" if among else qualify(dialect, layout.table)
-    chosen = [_select(dialect, layout.names[name], schema.column(name).type) for name in names]
-    listed = ", ".join(chosen)
+    listed = ", ".join(select_columns(dialect, layout, schema, names))
     if layout.mode == "soft_delete":
         return f"SELECT {listed}, {dialect.quote(DELETED_AT)} FROM {table}"
     if layout.mode == "scd2":
@@ -161,11 +163,27 @@ def _newest_of_each(
     return f"SELECT {listed} FROM ({numbered}) newest WHERE headwater_age = 1 AND {op} <> 'd'"
 
 
+def select_columns(
+    dialect: Dialect, layout: SqlTableLayout, schema: TableSchema, names: Sequence[str]
+) -> list[str]:
+    """Returns columns of the table as a SELECT names them."""
+    return [_select(dialect, layout.names[name], schema.column(name).type) for name in names]
+
+
 def _select(dialect: Dialect, column: str, kind: pa.DataType) -> str:
     """Selects a column; MySQL shows only six digits of its single precision."""
     name = dialect.quote(column)
     is_short = dialect.name == "mysql" and kind == pa.float32()
     return f"CAST({name} AS DOUBLE)" if is_short else name
+
+
+def key_rows_of(keys: pa.RecordBatch, found: pa.RecordBatch) -> Int64Array:
+    """Returns the place of each found row's key, or `NONE`."""
+    both = pa.concat_batches([keys, found.cast(keys.schema)])
+    codes, count = key_codes(both)
+    key_rows: Int64Array = np.full(count, NONE)
+    key_rows[codes[: len(keys)]] = np.arange(len(keys))
+    return key_rows[codes[len(keys) :]]
 
 
 def _no_pages() -> Generator[pa.RecordBatch, None, None]:

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.rows.digests import digests_of
-from headwater.sinks.fold import NONE, FormerRows, find_repeated, key_codes
+from headwater.sinks.fold import NONE, FormerRows, find_repeated
 from headwater.sinks.sql.change_buffer import BufferedChanges
-from headwater.sinks.sql.contents import comes_back, pages_of, question_of
+from headwater.sinks.sql.contents import comes_back, key_rows_of, pages_of, question_of
 from headwater.sinks.sql.table_layout import SqlTableLayout
 
 if TYPE_CHECKING:
@@ -58,21 +58,12 @@ def _former_rows(
     fields = [schema.arrow.field(name) for name in names]
     are_there, digests = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.uint64)
     for page in pages_of(target, question, schema, fields):
-        key_rows = _key_rows(keys, page.select(keys.schema.names))
+        key_rows = key_rows_of(keys, page.select(keys.schema.names))
         rows = _comparable(target, chunk, page.filter(pa.array(key_rows != NONE)))
         key_rows = key_rows[key_rows != NONE]
         are_there[key_rows] = True
         digests[key_rows] = digests_of(rows.columns, len(rows))
     return FormerRows(are_there, digests)
-
-
-def _key_rows(keys: pa.RecordBatch, found: pa.RecordBatch) -> Int64Array:
-    """Returns the place of each found row's key, or `NONE`."""
-    both = pa.concat_batches([keys, found.cast(keys.schema)])
-    codes, count = key_codes(both)
-    key_rows: Int64Array = np.full(count, NONE)
-    key_rows[codes[: len(keys)]] = np.arange(len(keys))
-    return key_rows[codes[len(keys) :]]
 
 
 def _comparable(

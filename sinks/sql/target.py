@@ -52,6 +52,7 @@ from headwater.sinks.sql.stored_columns import StoredColumns
 from headwater.sinks.sql.table_evolution import SchemaAlteration, cannot_rekey
 from headwater.sinks.sql.table_layout import SqlTableLayout
 from headwater.sinks.sql.tables import SHADOW, SqlTables
+from headwater.sinks.sql.version_times import behind_versions
 from headwater.sinks.type_conversion import find_changed
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ class SqlTarget:
             raise _rejected_error(chunk, rejected)
         with translate_errors(self.dialect, table=str(schema.table)):
             chunk = without_repeated(self, layout, chunk)
-        if not len(chunk):
-            return
+            if not len(chunk):
+                return
+            chunk = behind_versions(self, layout, chunk)
         refused = self._attempt(layout, chunk)
         if refused is not None:
             self._blame(layout, chunk, refused)

@@ -144,6 +144,36 @@ class ModeContract:
             (2, "zz", moment(6), None, True),
         ]
 
+    async def test_versions_of_a_row_follow_each_other_where_the_clock_goes_back(
+        self, target: ModeBench
+    ) -> None:
+        """A later version is no earlier than what the table has of its key; of those of one moment
+        the last one stays."""
+        topic = ScriptedTopic()
+        for letter, row, at in (
+            ("c", {"id": 1, "note": "a"}, 5),
+            ("c", {"id": 2, "note": "x"}, 1),
+            ("u", {"id": 1, "note": "b"}, 9),
+            ("u", {"id": 1, "note": "c"}, 7),
+            ("d", {"id": 1}, 6),
+            ("u", {"id": 2, "note": "y"}, 2),
+            ("c", {"id": 1, "note": "d"}, 4),
+        ):
+            topic.append(ORDERS, (letter, row), committed_us=at * SECOND)
+            await apply(target, topic, mode="scd2")
+        topic.append(ORDERS, ("u", {"id": 1, "note": "e"}), committed_us=10 * SECOND)
+        topic.append(ORDERS, ("u", {"id": 1, "note": "f"}), committed_us=8 * SECOND)
+
+        await apply(target, topic, mode="scd2")
+
+        assert versions(rows_of(target)) == [
+            (1, "a", moment(5), moment(9), False),
+            (1, "d", moment(9), moment(10), False),
+            (1, "f", moment(10), None, True),
+            (2, "x", moment(1), moment(2), False),
+            (2, "y", moment(2), None, True),
+        ]
+
     async def test_a_truncate_ends_the_current_versions(self, target: ModeBench) -> None:
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), committed_us=1 * SECOND)

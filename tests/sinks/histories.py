@@ -3,6 +3,7 @@ by change: an independent truth for however the log is sliced."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ SHOPS = schema_of(
 KEPT = ("mirror", "ignore", "soft_delete", "append", "scd2")
 """The modes, and `deletes: ignore`."""
 SECOND_US = 1_000_000
+LATER_US = 1 << 62
 
 Row = tuple[Any, ...]
 
@@ -95,10 +97,13 @@ class Truth:
                 self.ended.append((*key, note, since, committed_us))
 
 
-def append_chance(topic: ScriptedTopic, truth: Truth, chance: Random, *, at: int) -> None:
+def append_chance(
+    topic: ScriptedTopic, truth: Truth, chance: Random, *, at: int, is_clock_wrong: bool = False
+) -> None:
     """A transaction of a few changes, sometimes with a truncate before, amid or behind them. One
     key in a few is deleted and made again, or given another key."""
-    committed_us = COMMITTED_US + at // 2 * SECOND_US  # two may be of one moment
+    second = chance.randrange(12) if is_clock_wrong else at // 2  # two may be of one moment
+    committed_us = COMMITTED_US + second * SECOND_US
     for _ in range(chance.choice((1, 1, 1, 2))):
         if chance.random() < 0.1:
             _append(topic, truth, [("t", {})], committed_us)
@@ -139,6 +144,17 @@ def _append(
 ) -> None:
     topic.append(SHOPS, *changes, committed_us=committed_us)
     truth.take(changes, committed_us=committed_us)
+
+
+def check_versions(rows: Sequence[Row], truth: Truth) -> None:
+    """Those of a key follow each other, and the last ones are the rows of the source."""
+    for key in {row[:2] for row in rows}:
+        spans = sorted(
+            (row[3], LATER_US if row[4] is None else row[4]) for row in rows if row[:2] == key
+        )
+        assert all(since < until for since, until in spans), (key, spans)
+        assert all(until <= since for (_, until), (since, _) in pairwise(spans)), (key, spans)
+    assert {row[:2]: row[2] for row in rows if row[4] is None} == truth.notes
 
 
 def shown(kept: str, found: Sequence[dict[str, Any]]) -> list[Row]:

@@ -32,7 +32,15 @@ from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.splits import Split
 from headwater.sinks.spark.storage_location import StorageLocation
 from headwater.sinks.spark.truncate_epochs import truncates_of
-from tests.sinks.histories import KEPT, SHOPS, Truth, append_chance, settings_of, shown
+from tests.sinks.histories import (
+    KEPT,
+    SHOPS,
+    Truth,
+    append_chance,
+    check_versions,
+    settings_of,
+    shown,
+)
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic
 
@@ -61,6 +69,27 @@ async def test_a_history_ends_in_the_same_rows_however_it_is_sliced(
     found = bench.table("public.orders")
     assert found is not None
     assert shown(kept, found.to_pylist()) == truth.rows()
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("share", [0.3, 1])
+async def test_versions_follow_each_other_whatever_the_clock_of_the_source_does(
+    format: str, share: float, tmp_path: Path
+) -> None:
+    chance, topic, truth = Random(f"clock {share}"), ScriptedTopic(), Truth("scd2")
+    chosen = {"tables": {"*": {"mode": "scd2", "file_rows": 3}}, "format": format}
+    sink = (bench := LakeBench(str(tmp_path), chosen=chosen)).sink()
+    await sink.committed_offsets([topic.name])
+
+    for at in range(40):
+        append_chance(topic, truth, chance, at=at, is_clock_wrong=True)
+        if chance.random() < share:
+            await sink.apply(topic.slice())
+    await sink.apply(topic.slice())
+
+    found = bench.table("public.orders")
+    assert found is not None
+    check_versions(shown("scd2", found.to_pylist()), truth)
 
 
 @pytest.mark.parametrize("format", ["iceberg", "parquet"])

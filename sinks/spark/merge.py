@@ -194,7 +194,8 @@ def _behind_versions(base: pa.Table, events: pa.Table, layout: LakeTableLayout) 
     places = np.asarray(_places(base, events, layout).fill_null(NONE))
     latest: Int64Array = np.full(events.num_rows, np.iinfo(np.int64).min)
     np.maximum.at(latest, places[places != NONE], known[places != NONE])
-    return np.maximum(times, latest[np.asarray(_places(events, events, layout))])
+    found: Int64Array = np.maximum(times, latest[np.asarray(_places(events, events, layout))])
+    return found
 
 
 def are_rereads(events: pa.Table, layout: LakeTableLayout) -> BoolArray:

@@ -4,6 +4,7 @@ more brokers, min.insync.replicas becomes 2, and first replicas lead again."""
 import logging
 from typing import TYPE_CHECKING
 
+from headwater.core_log.replication.decisions import Decision
 from headwater.core_log.replication.topic_config import MIN_IN_SYNC
 
 if TYPE_CHECKING:
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 GROWTH_MS = 10_000
-"""A broker that has just joined is not given copies before this."""
+"""How long a broker that has just joined may be without copies."""
+NEXT_COPIES_MS = 500
+"""Few partitions are copied at a time: the next ones soon after these."""
 MIN_IN_SYNC_MS = 500
 LEADERS_MS = 300_000  # Kafka's leader.imbalance.check.interval.seconds
 
@@ -35,12 +38,17 @@ class ClusterBalance:
                 logger.info("topics without a %s of their own have %s", MIN_IN_SYNC, least)
         if now_ms >= self._growth_due_ms:
             self._growth_due_ms = now_ms + GROWTH_MS
-            factor = controller.default_replication_factor
-            count = await broker.metadata.change(lambda: controller.reassignments.grow(factor))
+            count = await broker.metadata.change(self._grow)
             if count:
-                logger.info("%d partition(s) get up to %d replicas", count, factor)
+                logger.info("%d partition(s) get more replicas", count)
+            if controller.reassignments.count_copied():
+                self._growth_due_ms = now_ms + NEXT_COPIES_MS
         if now_ms >= self._leaders_due_ms:
             self._leaders_due_ms = now_ms + LEADERS_MS
             count = await broker.metadata.change(controller.elections.balance)
             if count:
                 logger.info("%d partition(s) are led by their first replica again", count)
+
+    def _grow(self) -> Decision[int]:
+        controller = self._broker.controller
+        return controller.reassignments.grow(controller.replication_factor_max)

@@ -25,18 +25,23 @@ class ClusterConfig:
     """Decides about min.insync.replicas, on which leaders and the controller must agree (KIP-966
     moves it from the brokers to the cluster, too). Pure, like the rest of the controller."""
 
-    def __init__(self, image: MetadataImage, configs: TopicConfigs) -> None:
+    def __init__(
+        self, image: MetadataImage, configs: TopicConfigs, replication_factor_max: int
+    ) -> None:
         self._image, self._configs = image, configs
+        self._replication_factor_max = replication_factor_max
 
     def ask_for_two_disks(self) -> Decision[bool]:
         """Sets min.insync.replicas once three brokers are alive, or the value in this controller's
-        own settings. It waits as long as a partition that is written would refuse acks=all."""
+        own settings. It waits as long as a partition that is written would refuse acks=all, or has
+        still to get the replica without which it would after the next loss of a broker."""
         image = self._image
         if MIN_IN_SYNC in image.cluster_config or len(image.alive) < BROKERS_MIN:
             return Decision(False)
         value = self._configs.defaults.get(MIN_IN_SYNC, TWO_DISKS)
-        if any(_would_refuse(topic, int(value)) for topic in self._topics_without_own_value):
-            return Decision(False)
+        for topic in self._topics_without_own_value:
+            if _would_refuse(topic, int(value)) or self._has_to_grow(topic, int(value)):
+                return Decision(False)
         return Decision(True, self._set(value))
 
     def alter(self, changes: Iterable[ConfigChange]) -> Decision[RequestRefusal | None]:
@@ -67,6 +72,16 @@ class ClusterConfig:
         topics = self._topics_without_own_value if is_lower else ()
         changes = chain.from_iterable(map(after_lower_min, topics))
         return [ClusterConfigRecord(MIN_IN_SYNC, value), *changes]
+
+    def _has_to_grow(self, topic: Topic, min_in_sync: int) -> bool:
+        """Whether it would need all of its replicas although it gets more. One replica alone is
+        enough until there are others."""
+        return not topic.has_fixed_replicas and any(
+            each.leader != NO_LEADER
+            and 1 < len(each.assignment.origin) <= min_in_sync
+            and len(each.assignment.origin) < self._replication_factor_max
+            for each in topic.partitions.values()
+        )
 
     @property
     def _topics_without_own_value(self) -> Iterator[Topic]:

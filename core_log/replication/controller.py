@@ -89,18 +89,18 @@ class Controller:
     ) -> None:
         self._image, self._configs, self._new_id = image, configs, new_id
         self._default_partitions = default_partitions
-        self._replication_factor_max = replication_factor_max
+        self.replication_factor_max = replication_factor_max
         self._internal_partitions = internal_partitions
         self.elections = LeaderElections(image, self._rules_of)
         self.reassignments = Reassignments(image, self._rules_of)
-        self.cluster_config = ClusterConfig(image, configs)
+        self.cluster_config = ClusterConfig(image, configs, replication_factor_max)
         self.features = Features(image)
 
     @property
     def default_replication_factor(self) -> int:
         """The replicas of a topic that is created without a number: three, or as many as there are
         live brokers."""
-        return min(self._replication_factor_max, max(len(self._image.alive), 1))
+        return min(self.replication_factor_max, max(len(self._image.alive), 1))
 
     @property
     def _default(self) -> Counts:

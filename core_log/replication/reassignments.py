@@ -46,16 +46,19 @@ class Reassignments:
                     fixed[topic.topic_id] = TopicReplicasRecord(topic.topic_id, True)
         return Decision(answer, [*records, *fixed.values()])
 
-    def grow(self, factor: int) -> Decision[int]:
-        """Gives partitions more replicas, where nobody has said how many there are, internal topics
-        first; returns how many partitions. Few are copied at a time."""
+    def grow(self, factor_max: int) -> Decision[int]:
+        """Gives partitions more replicas, where nobody has said how many there are, as long as live
+        brokers are without one; returns how many partitions. Those that refuse acks=all come first,
+        then internal topics. Few are copied at a time."""
         image, records = self._image, list[MetadataRecord]()
+        factor = min(factor_max, len(image.alive))
         growing = {
             TopicPartition(topic.name, each.partition): (topic, each)
             for topic, each in image.partitions
-            if len(each.replicas) < factor
-            and not topic.has_fixed_replicas
+            if not topic.has_fixed_replicas
             and each.leader != NO_LEADER
+            and len(each.replicas) < factor_max
+            and self._count_live(each.replicas) < factor
         }
         if not growing:
             return Decision(0)
@@ -65,15 +68,36 @@ class Reassignments:
             for topic, each in image.partitions
         }
         plan = ReplicaPlan(targets, racks)
-        moving = sum(each.assignment.is_moving for _, each in image.partitions)
-        order = sorted(growing, key=lambda at: (not growing[at][0].is_internal, at))
-        for at in order[: max(0, GROWING_AT_ONCE_MAX - moving)]:
-            while len(plan.replicas[at]) < factor and plan.add(at):
+        order = sorted(
+            growing,
+            key=lambda at: (not self._refuses(*growing[at]), not growing[at][0].is_internal, at),
+        )
+        for at in order[: max(0, GROWING_AT_ONCE_MAX - self.count_copied())]:
+            while (
+                len(plan.replicas[at]) < factor_max
+                and self._count_live(plan.replicas[at]) < factor
+                and plan.add(at)
+            ):
                 pass
             change = self._move(*growing[at], plan.replicas[at])
             if isinstance(change, PartitionChangeRecord):
                 records.append(change)
         return Decision(len(records), records)
+
+    def count_copied(self) -> int:
+        """Returns how many partitions a live broker copies for a move. A move that waits for a dead
+        broker holds up no other."""
+        return sum(
+            any(self._image.is_alive(new) and new not in each.in_sync for new in each.adding)
+            for _, each in self._image.partitions
+        )
+
+    def _count_live(self, replicas: Replicas) -> int:
+        return sum(map(self._image.is_alive, replicas))
+
+    def _refuses(self, topic: Topic, partition: PartitionRecord) -> bool:
+        enough = partition.assignment.enough(self._rules_of(topic).min_in_sync)
+        return len(partition.in_sync) < enough
 
     def _alter(
         self, at: TopicPartition, replicas: Replicas | None, *, may_change_factor: bool

@@ -5,7 +5,12 @@ import pytest
 
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.config_keys import ConfigSource
-from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
+from headwater.core_log.replication.decisions import (
+    ConfigChange,
+    ConfigOperation,
+    NewTopic,
+    RequestRefusal,
+)
 from headwater.core_log.replication.leader import InSyncProposal
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.metadata_records import decode_record, encode_record
@@ -35,12 +40,13 @@ class GrownScene(Scene):
 
 
 def test_the_third_broker_makes_it_two_for_every_topic_that_does_not_say() -> None:
-    scene = GrownScene(brokers=2)
-    scene.create("earlier", factor=2)
-    scene.create("said", factor=2, min_insync_replicas="1")
+    scene = GrownScene(brokers=1)
+    scene.create("earlier")
+    scene.create("said", min_insync_replicas="1")
     scene.commit(
         scene.controller.create_topics([scene.controller.topic_on_demand("__consumer_offsets")])
     )
+    scene.register(2)
     assert not scene.ask_for_two(), "two brokers cannot lose one and go on"
 
     scene.register(3)
@@ -82,6 +88,25 @@ def test_writes_are_not_stopped_by_it() -> None:
     )
     scene.commit(scene.controller.change_in_sync(leader, now.topic_id, 0, whole))
     assert scene.ask_for_two(), "a topic with one replica needs one disk, whatever is asked for"
+
+
+def test_a_topic_of_two_replicas_gets_its_third_before() -> None:
+    """Else it would refuse acks=all if one broker died meanwhile."""
+    scene = GrownScene(brokers=2)
+    scene.commit(scene.controller.create_topics([NewTopic("t", 1)]))
+    scene.register(3)
+    assert not scene.ask_for_two()
+
+    scene.commit(scene.controller.reassignments.grow(3))
+    assert not scene.ask_for_two(), "the third is still being copied"
+    now = scene.partition("t")
+    epochs = {each: scene.image.brokers[each].broker_epoch for each in now.replicas}
+    whole = InSyncProposal(
+        frozenset(now.replicas), now.leader_epoch, now.partition_epoch, broker_epochs=epochs
+    )
+    scene.commit(scene.controller.change_in_sync(now.leader, now.topic_id, 0, whole))
+
+    assert scene.ask_for_two()
 
 
 def test_a_partition_without_a_leader_is_not_waited_for() -> None:

@@ -4,10 +4,16 @@ import pytest
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.replication.decisions import RequestRefusal
+from headwater.core_log.replication.decisions import (
+    ConfigChange,
+    ConfigOperation,
+    NewTopic,
+    RequestRefusal,
+)
 from headwater.core_log.replication.leader import InSyncProposal
 from headwater.core_log.replication.leader_elections import ElectionType
 from headwater.core_log.replication.metadata import NO_LEADER
+from headwater.core_log.replication.metadata_records import PartitionRecord
 from tests.core_log.replication.controller_in_memory import Scene
 
 AT = TopicPartition("t", 0)
@@ -23,10 +29,16 @@ class MovingScene(Scene):
 
     def propose(self, *in_sync: int) -> RequestRefusal | None:
         """By the leader."""
-        now = self.partition("t")
+        return self._propose(self.partition("t"), in_sync)
+
+    def propose_for(self, index: int, *in_sync: int) -> RequestRefusal | None:
+        return self._propose(self.partition("a", index), in_sync)
+
+    def _propose(self, now: PartitionRecord, in_sync: tuple[int, ...]) -> RequestRefusal | None:
         epochs = {each: self.image.brokers[each].broker_epoch for each in in_sync}
         wanted = InSyncProposal(frozenset(in_sync), now.leader_epoch, now.partition_epoch, epochs)
-        decision = self.controller.change_in_sync(now.leader, now.topic_id, 0, wanted)
+        at = now.topic_id, now.partition
+        decision = self.controller.change_in_sync(now.leader, *at, wanted)
         return self.commit(decision)
 
     def elect(self, kind: ElectionType) -> ErrorCode:
@@ -261,3 +273,52 @@ def test_few_partitions_are_copied_at_a_time_and_internal_ones_first() -> None:
     assert count == 20
     assert all(e.adding == (2,) for e in scene.topic("__consumer_offsets").partitions.values())
     assert scene.commit(scene.controller.reassignments.grow(2)) == 0
+
+
+def test_a_topic_grows_onto_the_live_brokers_while_a_replica_is_away() -> None:
+    scene = MovingScene(brokers=1)
+    scene.commit(scene.controller.create_topics([NewTopic("t", 1)]))
+    scene.register(2)
+    scene.commit(scene.controller.reassignments.grow(3))
+    scene.propose(1, 2)
+    scene.register(3)
+    scene.commit(scene.controller.fence_broker(2))
+
+    count = scene.commit(scene.controller.reassignments.grow(3))
+
+    assert count == 1 and scene.assigned == ((1, 2, 3), (3,), ())
+    scene.propose(1, 3)
+    assert scene.partition("t").in_sync == (1, 3)
+    assert scene.commit(scene.controller.reassignments.grow(3)) == 0, "the third is only away"
+
+
+def test_copies_that_wait_for_a_dead_broker_hold_up_no_others() -> None:
+    scene = MovingScene(brokers=1)
+    scene.create("a", partitions=30)
+    scene.register(2)
+    scene.register(3)
+    scene.commit(scene.controller.reassignments.grow(3))
+    begun = [each for each in scene.topic("a").partitions.values() if each.adding]
+    scene.commit(scene.controller.fence_broker(2))
+    for each in begun:
+        scene.propose_for(each.partition, 1, 3)
+
+    count = scene.commit(scene.controller.reassignments.grow(3))
+
+    assert (len(begun), count) == (20, 10)
+    assert all(3 in each.replicas for each in scene.topic("a").partitions.values())
+
+
+def test_partitions_that_refuse_writes_grow_first() -> None:
+    scene = MovingScene(brokers=1)
+    scene.create("a", partitions=30)
+    scene.register(2)
+    scene.commit(scene.controller.create_topics([NewTopic("t", 1)]))
+    scene.register(3)
+    alter = [ConfigChange("min.insync.replicas", ConfigOperation.SET, "2")]
+    scene.commit(scene.controller.cluster_config.alter(alter))
+    scene.commit(scene.controller.fence_broker(2))
+
+    scene.commit(scene.controller.reassignments.grow(3))
+
+    assert scene.partition("t").adding == (3,)

@@ -92,18 +92,18 @@ def steps(
     for column in wanted.columns:
         old = there.get(column.name)
         if old is None:
-            found.append(_step(table, "add_column", column.name, column, policy))
+            found.append(step_of(table, "add_column", column.name, column, policy))
             continue
         if not holds(old.type, column.type):
             source = column.type if comes is None else comes.column(column.name).type
             is_wider = holds(column.type, old.type) or holds(source, old.type)
             kind = "widen_type" if is_wider else "change_type"
             types = {"stored": str(old.type), "comes": str(column.type)}
-            found.append(_step(table, kind, column.name, column, policy, **types))
+            found.append(step_of(table, kind, column.name, column, policy, **types))
         if column.is_nullable and not old.is_nullable and column.name not in wanted.key:
-            found.append(_step(table, "drop_not_null", column.name, column, policy))
+            found.append(step_of(table, "drop_not_null", column.name, column, policy))
     gone = [column.name for column in present if column.name not in wanted.names]
-    found += [_step(table, "drop_column", name, None, policy) for name in gone]
+    found += [step_of(table, "drop_column", name, None, policy) for name in gone]
     return found
 
 
@@ -183,7 +183,7 @@ def _is_binary(kind: pa.DataType) -> bool:
     )
 
 
-def _step(
+def step_of(
     table: TableId,
     kind: str,
     column: str,
@@ -191,6 +191,7 @@ def _step(
     policy: Mapping[str, str],
     **facts: object,
 ) -> EvolutionStep:
+    """Returns the step that the policy chooses; raises `SchemaRefused` if there is none."""
     chosen = policy.get(kind, "evolve")
     action = ACTIONS[kind].get(chosen)
     if action is None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.sinks.column_ids import ColumnIds
-from headwater.sinks.evolution import EvolutionAction, EvolutionStep, may_rename, steps
+from headwater.sinks.evolution import EvolutionAction, EvolutionStep, may_rename, step_of, steps
 from headwater.sinks.own_columns import OWN
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.ownership import OwnershipMark
@@ -93,6 +93,7 @@ class TableEvolution:
             schema.key,
         )
         taken = steps(schema.table, present=there, wanted=wanted, policy=allowed, comes=schema)
+        taken += self._free_texts(found, renames, allowed)
         drops: list[str] = []
         types = {column.name: column.type for column in there}
         names, absent = dict(layout.names), dict[str, pa.DataType | None]()
@@ -125,6 +126,29 @@ class TableEvolution:
             fills=fills,
             column_ids=column_ids.with_schema(schema, names),
         )
+
+    def _free_texts(
+        self,
+        found: Sequence[Mapping[str, Any]],
+        renames: Mapping[str, str],
+        policy: Mapping[str, str],
+    ) -> list[EvolutionStep]:
+        """Returns steps for columns that take only some texts, such as JSON, and get others now."""
+        layout, table = self.layout, self.schema.table
+        kinds = {each["name"]: each["type"] for each in found}
+        strict = self.dialect.find_strict_texts(self.connection, layout.table, kinds)
+        strict = {self._fold(renames.get(name, name)): sql for name, sql in strict.items()}
+        taken = list[EvolutionStep]()
+        for column in self.schema.columns:
+            name = layout.names[column.name]
+            stored = strict.get(self._fold(name), "")
+            comes = self.dialect.fit(column, is_key=name in layout.key)
+            if not stored or not pa.types.is_string(comes.holds) or comes.sql == stored:
+                continue
+            kind = "change_type" if comes.sql in strict.values() else "widen_type"
+            facts = {"stored": stored, "comes": comes.sql}
+            taken.append(step_of(table, kind, column.name, column, policy, **facts))
+        return taken
 
     def _begin(
         self, present: Collection[str], renames: Mapping[str, str], stored: ColumnIds

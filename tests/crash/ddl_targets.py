@@ -221,7 +221,8 @@ def _of_kind(value: Any, kind: str) -> Any:
     if kind == "boolean":
         return value if isinstance(value, bool) else bool(int(value))
     if kind == "date":
-        return None if str(value).startswith("0000") else str(value)[:10]
+        year, month, day = str(value)[:10].split("-")
+        return None if year == "0000" or "00" in (month, day) else str(value)[:10]
     if kind.endswith("[]"):
         return json.loads(value) if isinstance(value, str) else list(value)
     return value

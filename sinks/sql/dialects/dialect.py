@@ -108,6 +108,13 @@ class Dialect(Protocol):
         unknown."""
         ...
 
+    def find_strict_texts(
+        self, connection: "sa.Connection", table: TableId, kinds: Mapping[str, object]
+    ) -> dict[str, str]:
+        """Returns existing columns that take only some texts, with their types as `fit` names them.
+        `kinds` are SQLAlchemy's types of all columns."""
+        return {}
+
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None: ...
 
     def create(

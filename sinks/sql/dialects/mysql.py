@@ -169,6 +169,24 @@ class MysqlDialect(StagedDialect):
         )
         return first_type(kind, arrow_types)
 
+    def find_strict_texts(
+        self, connection: "sa.Connection", table: TableId, kinds: Mapping[str, object]
+    ) -> dict[str, str]:
+        """MariaDB's JSON is a text with a constraint, which has the column's name."""
+        from sqlalchemy import types as st
+
+        found = {column: "JSON" for column, kind in kinds.items() if isinstance(kind, st.JSON)}
+        if getattr(connection.dialect, "is_mariadb", False):
+            schema = text_literal(table.namespace) if table.namespace else "DATABASE()"
+            cursor = connection.connection.cursor()
+            cursor.execute(
+                "SELECT constraint_name FROM information_schema.check_constraints WHERE"
+                f" constraint_schema = {schema} AND table_name = {text_literal(table.name)}"
+                " AND level = 'Column' AND check_clause LIKE 'json_valid(%'"
+            )
+            found |= {column: "JSON" for (column,) in cursor.fetchall()}
+        return found
+
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         schema = text_literal(table.namespace) if table.namespace else "DATABASE()"
         cursor = connection.connection.cursor()

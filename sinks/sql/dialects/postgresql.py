@@ -154,6 +154,19 @@ class PostgresqlDialect(StagedDialect):
         )
         return first_type(kind, arrow_types)
 
+    def find_strict_texts(
+        self, connection: "sa.Connection", table: TableId, kinds: Mapping[str, object]
+    ) -> dict[str, str]:
+        from sqlalchemy import types as st
+
+        strict = {"JSON": st.JSON, "UUID": st.Uuid}
+        return {
+            column: name
+            for column, kind in kinds.items()
+            for name, each in strict.items()
+            if isinstance(kind, each)
+        }
+
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         name = text_literal(qualify(self, table))
         cursor = connection.connection.cursor()

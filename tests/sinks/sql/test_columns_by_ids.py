@@ -210,6 +210,38 @@ async def test_a_default_is_filled_in_when_another_change_follows_in_the_same_sl
     }
 
 
+JSON, UUID = "io.debezium.data.Json", "io.debezium.data.Uuid"
+
+
+@pytest.mark.parametrize("mode", ["mirror", "scd2"])
+@pytest.mark.parametrize(
+    ("was", "value"),
+    [
+        (Column("a", pa.list_(pa.int32()), id=2), [1, 2]),
+        (Column("a", pa.string(), semantic=JSON, id=2), '{"a": 1}'),
+        (Column("a", pa.string(), semantic=UUID, id=2), "6d0f4e0c-5c0a-4f3b-8d8e-2f1f6c1f0a11"),
+    ],
+    ids=["list", "JSON", "UUID"],
+)
+async def test_any_text_is_taken_where_only_some_were_before(
+    bench: SqlBench, was: Column, value: Any, mode: str
+) -> None:
+    topic, sink = ScriptedTopic(), bench.sink(tables={"*.*": {"mode": mode}})
+    await sink.committed_offsets([topic.name])
+    before = form()
+    before = replace(before, columns=(*before.columns, was))
+    topic.append(before, ("c", {"id": 1, "a": value}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("a", 2)), ("c", {"id": 2, "a": "no JSON, no UUID"}))
+    topic.append(form(text("b", 2)), ("c", {"id": 3, "b": "and renamed"}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    rows = {row["id"]: row["b"] for row in await bench.rows("public.orders")}
+    assert rows.pop(1) is not None, "the former value stays, as its text"
+    assert rows == {2: "no JSON, no UUID", 3: "and renamed"}
+
+
 def values(schema: TableSchema, id: int) -> dict[str, Any]:
     return {"id": id} | {each.name: f"{id}{each.id}" for each in schema.columns[1:]}
 

@@ -140,8 +140,13 @@ class EmbeddedMysql:
         assert self._process is not None, "the server has been started"
         return self._process.pid
 
+    @property
+    def _tmpdir(self) -> str:
+        """Its own: a server that starts removes the temporary tables there, whoever's they are."""
+        return f"--tmpdir={self.directory}"
+
     def initialise(self) -> None:
-        options = ["--no-defaults", *self.programs.options, f"--datadir={self.data}"]
+        options = ["--no-defaults", *self.programs.options, f"--datadir={self.data}", self._tmpdir]
         if not self.is_mariadb:
             self._run([*self.programs.server, *options, "--initialize-insecure"])
             return
@@ -174,7 +179,8 @@ class EmbeddedMysql:
         given = [f"--{name}={value}" for name, value in self.settings.items()]
         command = [
             *self.programs.server, "--no-defaults", *self.programs.options,
-            f"--datadir={self.data}", f"--port={self.port}", "--bind-address=127.0.0.1",
+            f"--datadir={self.data}", self._tmpdir,
+            f"--port={self.port}", "--bind-address=127.0.0.1",
             f"--socket={self.directory}/socket", f"--pid-file={self.directory}/pid",
             f"--log-bin={self.data}/bin", *given,
             f"--init-file={first}",

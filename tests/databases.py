@@ -133,10 +133,12 @@ def database_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[
 def running_mariadb() -> Iterator[str]:
     with temporary_directory("mariadb") as directory:
         data, port = directory / "data", free_port()
-        run_as_nobody([_program("mariadb-install-db"), "--no-defaults", f"--datadir={data}",
+        own = f"--tmpdir={directory}"  # a server that starts removes temporary tables from there
+        run_as_nobody([_program("mariadb-install-db"), "--no-defaults", f"--datadir={data}", own,
               "--auth-root-authentication-method=normal", "--skip-test-db",
               "--skip-name-resolve"])  # fmt: skip
-        command = [_program("mariadbd"), "--no-defaults", f"--datadir={data}", f"--port={port}",
+        command = [_program("mariadbd"), "--no-defaults", f"--datadir={data}", own,
+                   f"--port={port}",
                    "--bind-address=127.0.0.1", f"--socket={directory}/socket",
                    f"--pid-file={directory}/pid", "--innodb-flush-log-at-trx-commit=0",
                    "--innodb-buffer-pool-size=64M", "--innodb-flush-method=nosync",

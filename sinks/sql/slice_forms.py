@@ -21,14 +21,21 @@ class SliceForms:
     """How many forms of a table this attempt has come to."""
     _reached: dict[TableId, tuple[int, TableSchema]] = field(default_factory=dict)
     """The last form at which an attempt broke off, and its number."""
+    _ids: dict[TableId, dict[str, int]] = field(default_factory=dict)
+    """The ids that names without one have in a later form of the slice."""
 
     def begin(self) -> None:
         """Begins an attempt."""
         self._met.clear()
 
-    def meet(self, table: TableId) -> None:
+    def meet(self, schema: TableSchema) -> None:
         """Counts a form."""
-        self._met[table] = self._met.get(table, 0) + 1
+        self._met[schema.table] = self._met.get(schema.table, 0) + 1
+        known = self._ids.setdefault(schema.table, {})
+        for column in schema.columns:
+            if column.id and not known.get(column.name, column.id):
+                known[column.name] = column.id
+            known.setdefault(column.name, column.id)
 
     def break_off(self, schema: TableSchema) -> None:
         """Notes that the table gets the form that was met last, unless one of a later form is on
@@ -40,6 +47,7 @@ class SliceForms:
     def end(self) -> None:
         """Ends the slice."""
         self._reached.clear()
+        self._ids.clear()
 
     def find_names(self, schema: TableSchema, names: Names) -> dict[str, str]:
         """Returns the target's names of the columns. A column is left out if another one has its
@@ -47,19 +55,24 @@ class SliceForms:
         number, reached = self._reached.get(schema.table, (0, schema))
         if self._met.get(schema.table, 0) >= number or reached.id != schema.id:
             return names(schema)
-        return _under_later_names(schema, names(schema), reached, names(reached))
+        ids = self._ids.get(schema.table, {})
+        return _under_later_names(schema, ids, names(schema), reached, names(reached))
 
 
 def _under_later_names(
-    schema: TableSchema, names: Mapping[str, str], reached: TableSchema, later: Mapping[str, str]
+    schema: TableSchema,
+    ids: Mapping[str, int],
+    names: Mapping[str, str],
+    reached: TableSchema,
+    later: Mapping[str, str],
 ) -> dict[str, str]:
     of_ids = {each.id: later[each.name] for each in reached.columns if each.id}
     found = dict[str, str]()
     for column in schema.columns:
-        name = names[column.name]
-        if column.id and column.name not in schema.key:
-            name = of_ids.get(column.id, name)
-            if column.id not in of_ids and name in of_ids.values():
+        name, id = names[column.name], column.id or ids.get(column.name, 0)
+        if id and column.name not in schema.key:
+            name = of_ids.get(id, name)
+            if id not in of_ids and name in of_ids.values():
                 continue
         found[column.name] = name
     return found

@@ -398,7 +398,7 @@ class SqlTarget:
         """Returns the layout for `schema`, after the table was altered for it."""
         layout = self.tables.find_layout(schema)
         if layout is None:
-            self.tables.forms.meet(schema.table)
+            self.tables.forms.meet(schema)
             with translate_errors(self.dialect, table=str(schema.table)):
                 layout = self._layout_of(schema, topics)
             self.tables.remember(schema, layout)

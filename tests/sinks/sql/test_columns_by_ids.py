@@ -210,6 +210,26 @@ async def test_a_default_is_filled_in_when_another_change_follows_in_the_same_sl
     }
 
 
+@pytest.mark.parametrize("mode", ["mirror", "append"])
+async def test_a_column_that_gets_its_id_and_another_name_in_one_slice_keeps_its_values(
+    bench: SqlBench, mode: str
+) -> None:
+    """While the stream is behind, a column may have no id."""
+    topic, sink = ScriptedTopic(), bench.sink(tables={"*.*": {"mode": mode}})
+    await sink.committed_offsets([topic.name])
+    topic.append(form(), ("c", {"id": 1}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("a", 0)), ("c", {"id": 2, "a": "two"}))
+    topic.append(form(text("a", 2)), ("c", {"id": 3, "a": "three"}))
+    topic.append(form(text("b", 2)), ("c", {"id": 4, "b": "four"}))
+    async with asyncio.timeout(60):
+        await sink.apply(topic.slice())
+    await sink.close()
+
+    rows = {row["id"]: row["b"] for row in await bench.rows("public.orders")}
+    assert rows == {1: None, 2: "two", 3: "three", 4: "four"}
+
+
 JSON, UUID = "io.debezium.data.Json", "io.debezium.data.Uuid"
 
 

@@ -75,8 +75,8 @@ PROGRESS = "headwater.progress"
 
 
 class Remarks(logging.Handler):
-    """Errors always with the traceback of a crash, warnings unless quiet, the rest as `-v` and
-    `-vv` ask for it."""
+    """Errors, with the traceback of a crash, and warnings unless quiet; the rest as `-v` and `-vv`
+    ask for it."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()

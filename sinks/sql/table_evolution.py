@@ -145,7 +145,10 @@ class TableEvolution:
             comes = self.dialect.fit(column, is_key=name in layout.key)
             if not stored or not pa.types.is_string(comes.holds) or comes.sql == stored:
                 continue
-            kind = "change_type" if comes.sql in strict.values() else "widen_type"
+            if column.name in self.settings.types:  # the user has chosen the target's type
+                continue
+            free = self.dialect.fit(Column(column.name, pa.string()), is_key=name in layout.key)
+            kind = "widen_type" if comes.sql == free.sql else "change_type"
             facts = {"stored": stored, "comes": comes.sql}
             taken.append(step_of(table, kind, column.name, column, policy, **facts))
         return taken

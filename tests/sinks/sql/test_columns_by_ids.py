@@ -262,6 +262,37 @@ async def test_any_text_is_taken_where_only_some_were_before(
     assert rows == {2: "no JSON, no UUID", 3: "and renamed"}
 
 
+async def test_a_type_that_the_user_has_chosen_stays(bench: SqlBench) -> None:
+    topic = ScriptedTopic()
+    sink = bench.sink(tables={"*.*": {"mode": "mirror", "types": {"a": "JSON"}}})
+    await sink.committed_offsets([topic.name])
+    topic.append(form(text("a", 2)), ("c", {"id": 1, "a": '{"a": 1}'}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("a", 2), ("n", pa.int64(), 3)), ("c", {"id": 2, "a": "[2]", "n": 2}))
+    async with asyncio.timeout(60):
+        await sink.apply(topic.slice())
+    await sink.close()
+
+    assert {row["id"] for row in await bench.rows("public.orders")} == {1, 2}
+
+
+async def test_a_uuid_that_becomes_json_needs_a_new_table(bench: SqlBench) -> None:
+    topic, sink = ScriptedTopic(), bench.sink()
+    await sink.committed_offsets([topic.name])
+    uuid, json = (Column("a", pa.string(), semantic=each, id=2) for each in (UUID, JSON))
+    before, after = (replace(form(), columns=(*form().columns, each)) for each in (uuid, json))
+    topic.append(before, ("c", {"id": 1, "a": "6d0f4e0c-5c0a-4f3b-8d8e-2f1f6c1f0a11"}))
+    await sink.apply(topic.slice())
+    topic.append(after, ("c", {"id": 2, "a": '{"a": 1}'}))
+    if bench.kind == "postgresql":
+        with pytest.raises(RebuildNeeded, match="another one than the target's"):
+            await sink.apply(topic.slice())
+    else:
+        await sink.apply(topic.slice())
+        assert len(await bench.rows("public.orders")) == 2
+    await sink.close()
+
+
 def values(schema: TableSchema, id: int) -> dict[str, Any]:
     return {"id": id} | {each.name: f"{id}{each.id}" for each in schema.columns[1:]}
 

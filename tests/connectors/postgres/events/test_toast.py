@@ -86,7 +86,8 @@ async def test_updates_of_rows_that_are_all_gone_are_left_out(pages: Guest, end:
     async with story(pages) as told:
         await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE}), (2, 'a', {LARGE})")
 
-        events = await told.tell("UPDATE pages SET title = 'b'", end)
+        # In one transaction: else the source may read the updates while the rows are still there.
+        events = await told.tell(f"BEGIN; UPDATE pages SET title = 'b'; {end}; COMMIT")
 
     assert [event.operation for event in events] == (["t"] if "TRUNCATE" in end else [])
 

@@ -62,7 +62,9 @@ VERIFIED = {
 TABLE = {
     "state": (
         "the worst of its tasks' states; `re-reading` until its rows have been read again, from"
-        " which they may differ, `rebuilding` while a target's table is rebuilt, `snapshotting`"
+        " which they may differ, `rebuilding` while a target's table is rebuilt, `left out` while"
+        " a remark of the source says that the source does not capture it or cannot read all of"
+        " its rows, `snapshotting`"
         " and `replaying` while it is being read, `streaming` when everything runs"
     ),
     "reason": "why it is in that state",

@@ -217,7 +217,7 @@ def _table_json(
     found = {task: each.tables[name] for task, each in tasks.items()}
     readings = [(task, table.reading) for task, table in found.items() if table.reading]
     shown = min(readings, key=lambda pair: pair[1].last.is_done, default=None)
-    state, reason, since_ms = _table_state(found, tasks)
+    state, reason, since_ms = _table_state(name, found, tasks)
     sinks = [facts for task, facts in by_task.items() if task != SOURCE]
     lags = [each["lag_ms"] for each in sinks or by_task.values() if each["lag_ms"] is not None]
     entering = [by_task[SOURCE]] if SOURCE in by_task else sinks
@@ -250,11 +250,16 @@ def _verified_json(verified: TableVerified | None) -> Json | None:
 
 
 def _table_state(
-    found: Mapping[str, TableStatus], tasks: Mapping[str, TaskStatus]
+    name: str, found: Mapping[str, TableStatus], tasks: Mapping[str, TaskStatus]
 ) -> tuple[str, str, int | None]:
     """What is wrong with it comes first, then what is being read, then what its tasks do."""
     task = min((tasks[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
-    own = [table for table in found.values() if table.state is not None]
+    left_out = tasks[SOURCE].why_left_out(name) if SOURCE in tasks else ""
+    own = [
+        table
+        for table in found.values()
+        if table.state is not None and not (left_out and table.state is TaskState.REREADING)
+    ]
     if own:
         worst = min(own, key=lambda table: WORST_FIRST.index(table.state or TaskState.RUNNING))
         assert worst.state is not None, "only tables with a state of their own were chosen"
@@ -263,9 +268,11 @@ def _table_state(
             return worst.state.value, worst.reason, worst.since_ms
     if task.state is not TaskState.RUNNING:
         return task.state.value, task.reason, task.since_ms
-    for name, table in found.items():
+    if left_out:
+        return LEFT_OUT, left_out, None
+    for place, table in found.items():
         if table.reading and not table.reading.last.is_done:
-            return ("snapshotting" if name == SOURCE else "replaying"), "", None
+            return ("snapshotting" if place == SOURCE else "replaying"), "", None
     return "streaming", "", None
 
 

@@ -27,14 +27,15 @@ STYLES = {
     "replaying": "cyan",
     "re-reading": "yellow",
     "rebuilding": "yellow",
+    "left out": "yellow",
     "paused": "yellow",
     "retrying": "yellow",
     "quarantined": "red",
     "stopped": "",
 }
 WORST_FIRST = (
-    "quarantined", "retrying", "re-reading", "rebuilding", "snapshotting", "replaying", "starting",
-    "paused", "streaming", "running", "done", "stopped",
+    "quarantined", "retrying", "left out", "re-reading", "rebuilding", "snapshotting", "replaying",
+    "starting", "paused", "streaming", "running", "done", "stopped",
 )  # fmt: skip
 """In which order tables are shown where not all of them fit."""
 

@@ -200,6 +200,10 @@ class TaskStatus:
         if report.problem:
             self.remarks[report.name] = report
 
+    def why_left_out(self, table: str) -> str:
+        """Why the source does not capture the table, or not all of its rows; empty if it does."""
+        return next((each.problem for each in self.remarks.values() if table in each.left_out), "")
+
     def tables_json(
         self, ends: Mapping[str, int], *, now_ms: int, monotonic_ms: int
     ) -> dict[str, Json]:

@@ -226,8 +226,11 @@ def _conform(rows: pa.Table, data: DataFile, layout: LakeTableLayout) -> pa.Tabl
 
 
 def _filled(rows: pa.Table, layout: LakeTableLayout, field: pa.Field) -> pa.ChunkedArray:
-    """Returns rows with only the key, which is all that is known of deleted rows."""
+    """Returns the value of rows that are older than the column. Of deleted rows only the key is
+    known."""
     column = layout.filled[field.name]
+    if column.missing is None:
+        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)], field.type)
     value = put(pa.array([missing_value(column)], column.type), field.type)
     values = _repeated(value, rows.num_rows)
     if layout.mode != "append":

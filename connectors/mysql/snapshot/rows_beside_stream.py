@@ -34,6 +34,7 @@ from headwater.connectors.mysql.snapshot.whole_table import (
     truncation_before_rows,
 )
 from headwater.connectors.schema_policies import find_forbidden
+from headwater.connectors.snapshot.paused_snapshots import PausedSnapshots
 from headwater.connectors.snapshot.reread_limits import RereadEstimate, estimate_reread
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
@@ -73,6 +74,7 @@ class RowsBesideStream:
         self._readers = TableReaders(
             settings, context, server, catalog, reader, self._jobs, self._signal, reading, locked
         )
+        self._paused = PausedSnapshots(context)
         self.notes: dict[str, str] = {}
         """Parts of the position to store."""
         self._replacements: list[Replacement] = []
@@ -203,6 +205,7 @@ class RowsBesideStream:
     async def ready(self, place: FilePosition) -> ChangeBatch | None:
         """Returns what can be emitted at that place of the stream, between two groups."""
         self._readers.unreadable.keep({*self._jobs})
+        self._paused.tell({name for name, job in self._jobs.items() if job.progress.is_paused})
         self._readers.start()
         if self._readers.failure is not None:
             raise self._readers.failure

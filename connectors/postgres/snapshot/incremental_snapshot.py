@@ -24,6 +24,7 @@ from headwater.connectors.postgres.snapshot.rereads import Rereads
 from headwater.connectors.postgres.snapshot.row_errors import broken_off, is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
+from headwater.connectors.snapshot.paused_snapshots import PausedSnapshots
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import Control
 from headwater.core_log.foundation.array_types import Int64Array
@@ -60,6 +61,7 @@ class IncrementalSnapshot:
         self._jobs = SnapshotJobs(tables, positions, reads_new=reads_new)
         self._outbox = PendingChunks(reader.context.report, connections=self._connections)
         self._unreadable = UnreadableTables(reader.context, self._outbox.stir)
+        self._paused = PausedSnapshots(reader.context)
         self._fetching = ChunkReader(reader, catalog, self._jobs, self._outbox, self._unreadable)
         self._rereads = Rereads(reader, self._jobs, self._outbox)
         forms = forms or FormWatch(tables, catalog, {}, may_read=reads_new)
@@ -189,7 +191,9 @@ class IncrementalSnapshot:
     async def ready(self, lsn: int) -> ChangeBatch | None:
         """Returns what can be emitted at that position of the stream; called until it is None. A
         batch without a position is a part of those that follow."""
-        self._unreadable.keep({each.table.table for each in self._jobs.all()})
+        jobs = self._jobs.all()
+        self._unreadable.keep({each.table.table for each in jobs})
+        self._paused.tell({each.table.table for each in jobs if each.ledger.is_paused})
         self._start_workers()
         if (failure := self._failure or self._rereads.failure) is not None:
             raise failure

@@ -33,7 +33,7 @@ const TONES = {
   rebuilding: "work", starting: "work", retrying: "warn", paused: "idle", stopped: "idle", quarantined: "bad", away: "bad", failed: "bad", "left out": "warn",
 };
 export const WORST = [
-  "quarantined", "retrying", "re-reading", "rebuilding", "snapshotting", "replaying", "starting", "paused", "stopped",
+  "quarantined", "retrying", "left out", "re-reading", "rebuilding", "snapshotting", "replaying", "starting", "paused", "stopped",
   "streaming", "running", "done",
 ];
 export const tone = (state) => TONES[state] ?? "idle";

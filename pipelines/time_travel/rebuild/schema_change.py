@@ -109,10 +109,13 @@ async def _rebuild_table(
         before_swap=stop,
     )
     if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
-        return (
-            "the new table differs from the log, so the old one stays:"
-            f" headwater rebuild {rebuilding.loaded.name}/{table} --verify names the rows"
-        )
+        again = f"headwater rebuild {rebuilding.loaded.name}/{table} --verify"
+        if problem := rebuilt.verdict.problem:
+            return (
+                "the new table could not be compared with the log, so the old one stays:"
+                f" {problem}; {again} tries it again"
+            )
+        return f"the new table differs from the log, so the old one stays: {again} names the rows"
     logger.info("%s: the new %s has %d rows from the log", task, table, rebuilt.rows)
     progress.finish()
     return ""

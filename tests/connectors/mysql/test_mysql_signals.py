@@ -5,7 +5,8 @@ from contextlib import aclosing
 import pytest
 
 from headwater.connectors.mysql.source import MysqlSource
-from headwater.connectors.source import Control
+from headwater.connectors.snapshot.paused_snapshots import PAUSED
+from headwater.connectors.source import Control, Remark, SourceReport
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.mysql.conftest import MysqlGuest
@@ -40,7 +41,8 @@ async def test_a_paused_snapshot_goes_on_where_it_was_once_it_is_resumed(table: 
     await run_once(table, told)  # a run that ends does not wait for what is paused
     assert told.letters("t").count("r") == read < ROWS
 
-    source = MysqlSource(table.settings(), source_context())
+    said = list[SourceReport]()
+    source = MysqlSource(table.settings(), source_context(report=said.append))
     async with aclosing(source.changes(dict(told.positions))) as coming:
         told.take(await anext(coming))
         await source.control(signal(table, "resume"))
@@ -48,6 +50,10 @@ async def test_a_paused_snapshot_goes_on_where_it_was_once_it_is_resumed(table: 
             told.take(await anext(coming))
 
     assert len(told.fold("t")) == ROWS, "each row once"
+    paused = [each.finding for each in said if isinstance(each, Remark) and each.name == PAUSED]
+    assert paused[0] is not None, "the status says so after a restart"
+    assert paused[0].problem == f"the snapshot of {table.database}.t is paused"
+    assert paused[-1] is None
 
 
 async def test_a_stopped_snapshot_ends_and_one_that_is_started_reads_all_rows(

@@ -107,6 +107,29 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
     assert set(paths_of(watched.board.snapshot())) == set(FIELDS) - nullable
 
 
+def test_a_table_that_the_source_leaves_out_is_not_shown_as_streaming(watched: Watched) -> None:
+    def remark(problem: str) -> RemarksMade:
+        return RemarksMade("shop", "source", "refused tables", problem, "", (ORDERS,))
+
+    watched.moved("source", committed_ms=START_MS)
+    watched.say(remark("its mask names no column"))
+    assert (watched.orders["state"], watched.orders["reason"]) == (
+        "left out",
+        "its mask names no column",
+    )
+    watched.say(StateChanged("shop", "source", ORDERS, TaskState.REREADING, "waits"))
+    assert watched.orders["state"] == "left out", "it is not read before it may enter"
+    watched.task_is("source", TaskState.RETRYING)
+    assert watched.orders["state"] == "retrying"
+    watched.task_is("source", TaskState.RUNNING)
+    watched.say(StateChanged("shop", "source", ORDERS, TaskState.QUARANTINED, "held"))
+    assert watched.orders["state"] == "quarantined"
+    watched.say(StateChanged("shop", "source", ORDERS, TaskState.RUNNING))
+
+    watched.say(remark(""))
+    assert watched.orders["state"] == "streaming"
+
+
 def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
     watched: Watched,
 ) -> None:

@@ -126,6 +126,27 @@ async def test_a_column_gets_the_name_of_one_that_is_gone(
     assert all("a" not in row for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("mode", "format"),
+    [
+        *((mode, format) for mode in SETTINGS for format in ("delta", "iceberg")),
+        ("append", "parquet"),
+    ],
+)
+async def test_another_list_of_the_same_name_begins_empty(
+    tmp_path: Path, mode: str, format: str
+) -> None:
+    bench, topic = bench_of(tmp_path, format, **SETTINGS[mode]), ScriptedTopic()
+    tags = pa.list_(pa.int32())
+    topic.append(form(("tags", tags, 2)), ("c", {"id": 1, "tags": [1, 2]}))
+    await put(bench, topic)
+    topic.append(form(("tags", tags, 3)), ("c", {"id": 2, "tags": [3]}))
+    await put(bench, topic)
+
+    found = {row["id"]: row["tags"] for row in await bench.rows("public.orders")}
+    assert found == {1: None, 2: [3]}
+
+
 async def test_a_column_gets_the_name_of_one_that_is_gone_in_one_slice(tmp_path: Path) -> None:
     bench, topic = bench_of(tmp_path, mode="append"), ScriptedTopic()
     topic.append(form(text("a", 2), text("b", 3)), ("c", {"id": 1, "a": "one", "b": "gone"}))

@@ -13,6 +13,7 @@ from headwater.connectors.postgres.snapshot import deduplication_window, keyless
 from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.source import Control, Remark, SourceReport
+from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
@@ -156,7 +157,12 @@ async def test_a_condition_that_is_none_is_refused_before_it_is_written_down(gue
 async def test_a_reading_rests_over_restarts_until_it_is_to_go_on(guest: Guest) -> None:
     guest.execute(*ORDERS)
     guest.publish()
-    folded = Folded()
+    folded, said = Folded(), list[Diagnostic]()
+
+    def hear(report: SourceReport) -> None:
+        if isinstance(report, Remark) and report.finding is not None:
+            said.append(report.finding)
+
     await live(folded, source_of(guest), batches=5)
 
     await wished(folded, guest, {"action": "pause"}, id="pause")
@@ -164,6 +170,12 @@ async def test_a_reading_rests_over_restarts_until_it_is_to_go_on(guest: Guest) 
     await until_equal(folded, guest)
     assert len(folded.reads) == before
     assert ledger_of(folded).is_paused
+    reading = asyncio.ensure_future(live(folded, source_of(guest, report=hear)))
+    await until(lambda: bool(said))
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert said[0].problem == "the snapshot of public.orders is paused"
+    assert said[0].hint == "headwater snapshot resume shop/public.orders"
     await wished(folded, guest, {"action": "resume"}, id="resume")
 
     assert not differing(folded, guest, "orders")

@@ -84,9 +84,11 @@ class Remarks(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
-            self._output.note(f"{record.levelname.lower()}: {record.getMessage()}")
+            is_error = record.levelno >= logging.ERROR
+            say = self._output.error if is_error else self._output.note
+            say(f"{record.levelname.lower()}: {record.getMessage()}")
             if record.exc_info and record.exc_info[0] is not None:
-                self._output.note("".join(format_exception(*record.exc_info)).rstrip())
+                say("".join(format_exception(*record.exc_info)).rstrip())
         elif record.name == PROGRESS:
             self._output.note(record.getMessage())
         else:

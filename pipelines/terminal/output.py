@@ -52,6 +52,10 @@ class Output:
         if not self.is_quiet:
             self._write_remark(text)
 
+    def error(self, text: str) -> None:
+        """Something that went wrong, after which the command goes on; quiet commands say it too."""
+        self._write_remark(text)
+
     def detail(self, text: str) -> None:
         """What `-v` asks for."""
         if self.verbosity:

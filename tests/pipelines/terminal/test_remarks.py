@@ -31,3 +31,11 @@ def test_an_error_without_an_exception_is_one_line(capsys: pytest.CaptureFixture
         logging.getLogger("verify").error("items is not compared")
 
     assert capsys.readouterr().err == "error: items is not compared\n"
+
+
+def test_a_quiet_command_says_errors_and_no_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    with remarks_from_logs(Output(is_quiet=True)):
+        logging.getLogger("verify").warning("items is compared again")
+        logging.getLogger("verify").error("items is not compared")
+
+    assert capsys.readouterr().err == "error: items is not compared\n"

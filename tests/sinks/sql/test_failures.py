@@ -120,6 +120,29 @@ def _wait_until_blocked(bench: SqlBench) -> None:
             time.sleep(0.01)
 
 
+async def test_a_full_disk_of_the_database_is_waited_for(bench: SqlBench) -> None:
+    if bench.kind not in ("mysql", "mariadb"):
+        pytest.skip("its triggers cannot raise the error of a full disk")
+    topic = ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    sink = bench.sink()
+    await sink.committed_offsets([topic.name])
+    await sink.apply(topic.slice())
+    topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+    part = topic.slice()
+    bench.execute(
+        "CREATE TRIGGER full_disk BEFORE INSERT ON orders FOR EACH ROW"
+        " SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 20, MESSAGE_TEXT = 'Disk is full'"
+    )
+    with pytest.raises(SinkUnavailable, match="away, busy or full \\(error 20\\)"):
+        await sink.apply(part)
+    bench.execute("DROP TRIGGER full_disk")
+    await sink.apply(part)
+    await sink.close()
+
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [1, 2]
+
+
 async def test_errors_of_records_never_hold_their_values(bench: SqlBench) -> None:
     schema, value = POISONS[bench.kind]
     topic = ScriptedTopic()

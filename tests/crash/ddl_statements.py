@@ -17,7 +17,8 @@ FIRST_COLUMNS = ("a text", "b int", "n numeric(12,2) DEFAULT 1", "m mood")
 """Those that each table begins with, beside the spared ones."""
 TYPES = (
     "smallint", "integer", "bigint", "text", "character varying(40)", "numeric(12,2)", "boolean",
-    "date", "integer[]", "mood",
+    "date", "integer[]", "mood", "bytea", "uuid", "jsonb", "timestamp with time zone",
+    "time without time zone", "double precision", "numeric", "text[]",
 )  # fmt: skip
 
 COLUMNS = """
@@ -72,6 +73,14 @@ def literal(random: Random, kind: str, labels: Sequence[str]) -> str:
         "date": f"'2024-01-01'::date + {number % 1000}",
         "integer[]": f"'{{{number},{number % 7}}}'",
         "mood": f"'{random.choice(labels)}'",
+        "bytea": f"'\\x{number:04x}00'",
+        "uuid": f"'00000000-0000-4000-8000-{number:012x}'",
+        "jsonb": f"""'{{"a": [{number}, null]}}'""",
+        "timestamp with time zone": f"'2024-01-01Z'::timestamptz + {number} * interval '1 s'",
+        "time without time zone": f"'00:00'::time + {number} * interval '1.5 s'",
+        "double precision": random.choice((f"{number / 7}", "'NaN'", "'-Infinity'", "-0.0")),
+        "numeric": random.choice((f"{number / 7}", f"{number}e20", "'NaN'")),
+        "text[]": f"""'{{t{number},NULL,"b c"}}'""",
     }.get(kind, f"'{number}'")
 
 
@@ -86,6 +95,14 @@ def converted(column: str, kind: str, labels: Sequence[str]) -> str:
         "date": f"'2020-01-01'::date + {length}",
         "integer[]": f"ARRAY[{length}]",
         "mood": f"'{labels[0]}'::mood",
+        "bytea": f"decode(md5({column}::text), 'hex')",
+        "uuid": f"md5({column}::text)::uuid",
+        "jsonb": f"to_jsonb({column}::text)",
+        "timestamp with time zone": f"'2020-01-01Z'::timestamptz + {length} * interval '1 h'",
+        "time without time zone": f"'01:00'::time + {length} * interval '1 s'",
+        "double precision": f"{length} / 7.0::float8",
+        "numeric": f"{length} / 3.0",
+        "text[]": f"ARRAY[{column}::text, NULL]",
     }.get(kind, length)
 
 

@@ -3,9 +3,10 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -225,4 +226,33 @@ def _of_kind(value: Any, kind: str) -> Any:
         return None if year == "0000" or "00" in (month, day) else str(value)[:10]
     if kind.endswith("[]"):
         return json.loads(value) if isinstance(value, str) else list(value)
+    if kind in SPECIAL:
+        return SPECIAL[kind](value)
     return value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(json.loads(value) if isinstance(value, str) else value, sort_keys=True)
+
+
+def _moment(value: Any) -> str:
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    is_naive = moment.tzinfo is None
+    return (moment.replace(tzinfo=UTC) if is_naive else moment.astimezone(UTC)).isoformat()
+
+
+def _time_of_day(value: Any) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    found = time.fromisoformat(value) if isinstance(value, str) else value
+    return datetime.combine(date.min, found) - datetime.min
+
+
+SPECIAL: Mapping[str, Callable[[Any], Any]] = {
+    "bytea": lambda value: bytes(value).hex(),
+    "uuid": str,
+    "jsonb": _json,
+    "timestamp with time zone": _moment,
+    "time without time zone": _time_of_day,
+    "double precision": lambda value: float(value) + 0.0,
+}

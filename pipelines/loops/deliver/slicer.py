@@ -14,7 +14,7 @@ from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.generations import Generations, load_generations
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import mixed_topics
-from headwater.pipelines.journal.schemas import every_topic_of
+from headwater.pipelines.journal.schemas import every_topic_of, newest_schema
 from headwater.pipelines.loops.deliver.cutover import TopicCutovers, prehistory_ends
 from headwater.pipelines.loops.deliver.group_offsets import CommitFollower
 from headwater.pipelines.loops.deliver.offset_check import (
@@ -109,7 +109,8 @@ class Slicer:
         return self._lost
 
     def table_of(self, topic: str) -> str:
-        """Returns the source table's name at the start; the topic's own name if it came later."""
+        """Returns the source table's name; the topic's own name if nothing was ever written to
+        it."""
         return self._tables.get(topic, topic)
 
     def generations_of(self, first: str) -> frozenset[str]:
@@ -304,6 +305,8 @@ class Slicer:
                 if partition.topic in self._generations.hidden:
                     continue
                 await self._meet(partition.topic)
+                if (schema := await newest_schema(self._log, partition.topic)) is not None:
+                    self._tables[partition.topic] = str(schema.table)
                 self._topics = {*self._topics, partition.topic}
             self._boundary[partition] = max(self._boundary.get(partition, 0), offset_range.end)
             if offset_range.end > self._offsets.get(partition, 0):

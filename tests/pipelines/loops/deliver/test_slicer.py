@@ -36,10 +36,13 @@ class SlicedLog:
         for topic in internal_topics(history_ms=1_000):
             await self.log.ensure_topic(topic)
         for place in (ORDERS, CUSTOMERS):
-            await self.log.ensure_topic(TopicSettings(name=place.topic))
-            schema = schema_of(place.topic.rpartition(".")[2])
-            stored = StoredSchema("shop", place.topic, 1, schema, WireSettings(), {}, 0)
-            await self.log.append(schemas_home(place.topic), encode_schema(stored))
+            await self.add_table(place)
+
+    async def add_table(self, place: TopicPartition) -> None:
+        await self.log.ensure_topic(TopicSettings(name=place.topic))
+        schema = schema_of(place.topic.rpartition(".")[2])
+        stored = StoredSchema("shop", place.topic, 1, schema, WireSettings(), {}, 0)
+        await self.log.append(schemas_home(place.topic), encode_schema(stored))
 
     async def commit(
         self, *places: TopicPartition, records_each: int = 2, committed_ms: int = 5
@@ -123,6 +126,20 @@ def test_a_slicer_that_has_applied_everything_knows_that_without_asking_again() 
         return slicer.is_caught_up(), again.is_caught_up()
 
     assert asyncio.run(story()) == (True, True)
+
+
+async def test_a_topic_that_begins_after_the_slicer_is_known_by_the_name_of_its_table() -> None:
+    world, late = SlicedLog(), TopicPartition("shop.public.late", 0)
+    await world.open()
+    slicer = await world.slicer({})
+    await world.add_table(late)
+    await world.commit(late)
+
+    part = await slicer.next()
+
+    assert part is not None and late in part.end
+    assert slicer.table_of(late.topic) == slicer.table_of(ORDERS.topic).replace("orders", "late")
+    assert slicer.table_of(late.topic) != late.topic
 
 
 def test_many_changes_wait_half_as_long_as_the_last_slice_took(

@@ -51,7 +51,7 @@ KEY_LENGTH = 255
 AWAY = {1040, 1053, 1077, 1080, 1158, 1159, 1160, 1161, 1203, 1226, 2002, 2003, 2006, 2013, 2055}
 AWAY |= {1021, 1041, 1114, 3100}
 AWAY |= {*range(1, 100)}
-"""Errors below 100 are of files and memory of the server's operating system, such as a full disk."""
+"""Errors below 100 are of the server's operating system, such as a full disk."""
 AGAIN = {1020, 1205, 1213, 1412}
 GONE = {1049, 1054, 1146}
 VALUES = {

@@ -6,6 +6,7 @@ from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.client.kafka_log import dialling
+from headwater.core_log.client.local_security import security_at
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import Channel
 
@@ -36,7 +37,11 @@ class EmbeddedLog(KafkaLog):
         return KafkaLog(self._settings().model_copy(update=settings), dial=self._dial)
 
     def _settings(self) -> KafkaSettings:
-        return KafkaSettings(bootstrap=[self.endpoint], unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS)
+        return KafkaSettings(
+            bootstrap=[self.endpoint],
+            security=security_at(self.running.describe()),
+            unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS,
+        )
 
     async def _dial(self, host: str, port: int) -> Channel:
         """The other brokers of a cluster are reached by connections."""

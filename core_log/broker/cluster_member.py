@@ -111,7 +111,7 @@ class ClusterMember:
             if code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 raise ConfigError(
                     "the data directory belongs to another cluster",
-                    hint="use another --data directory, or other addresses in --join",
+                    hint="use another data directory, or join at other addresses",
                     cluster_id=self._broker.cluster_id,
                 )
             if waited_s > LOGGED_AFTER_S and not is_logged:
@@ -241,7 +241,7 @@ async def open_accepted(host: str, port: int, dial: Dial, settings: PeerSettings
     except LogRejected as error:
         raise ConfigError(
             "a broker of the cluster does not accept this one, or is not trusted by it",
-            hint="--cluster-secret has the same content on all of them; "
+            hint="the file of the cluster secret has the same content on all of them; "
             "security.tls.ca_file has the authority that signed their certificates",
             broker=f"{host}:{port}",
             reason=error.statement,
@@ -272,6 +272,6 @@ async def find_cluster_id(
 def duplicate_id_error(node_id: int) -> ConfigError:
     return ConfigError(
         "the node id belongs to another broker that is running",
-        hint="give this broker a number of its own: --set node_id=2, for example",
+        hint="give this broker a node_id of its own, such as 2",
         node_id=node_id,
     )

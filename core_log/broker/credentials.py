@@ -9,7 +9,7 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.users import credential_in
-from headwater.core_log.security.cluster_secret import derive, read_cluster_secret
+from headwater.core_log.security.cluster_secret import derive, read_secret_file
 from headwater.core_log.security.listener_security import BETWEEN_NODES, ListenerSecurity
 from headwater.core_log.security.login import Exchange
 from headwater.core_log.security.plain import PlainServer
@@ -38,30 +38,17 @@ def cluster_secret_of(settings: BrokerSettings, files: Files) -> Callable[[], Se
     path = settings.cluster_secret
     if path is None:
         return tuple
-    last = read_secret_file(files, path)
+    last = read_secret_file(path, read=files.read)
 
     def find() -> Sequence[str]:
         nonlocal last
         try:
-            last = read_secret_file(files, path)
+            last = read_secret_file(path, read=files.read)
         except ConfigError as error:
             logger.error("the secret that was read last is kept: %s", error)
         return last
 
     return find
-
-
-def read_secret_file(files: Files, path: Path) -> tuple[str, ...]:
-    try:
-        content = files.read(path)
-    except OSError as error:
-        raise ConfigError(
-            "the cluster secret cannot be read",
-            hint="`headwater cluster secret > cluster.secret` makes one",
-            file=str(path),
-            reason=error.strerror,
-        ) from None
-    return read_cluster_secret(content, str(path))
 
 
 class Credentials:

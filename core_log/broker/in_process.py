@@ -21,9 +21,11 @@ LENGTH_BYTES = 4
 class InProcessChannel:
     """Replaces a connection: the same frames in the same order, without a socket.
 
-    As on a connection, a request that must wait blocks those after it, except a Produce that only
-    waits for the disk.
+    Nobody has to prove anything here. As on a connection, a request that must wait blocks those
+    after it, except a Produce that only waits for the disk.
     """
+
+    is_in_process = True
 
     def __init__(self, server: BrokerServer, address: tuple[str, int]) -> None:
         """`address` is what clients are told to connect to."""

@@ -201,12 +201,17 @@ class RunningBroker:
     @property
     def _trusted_file(self) -> str | None:
         tls = self.broker.settings.security.tls
-        return None if tls is None else str((tls.ca_file or tls.certificate_file).absolute())
+        return None if tls is None else str(tls.trusted_file.absolute())
 
     def write_endpoint(self, http: str | None, *, control: str | None = None) -> None:
         """Writes the file by which other processes find the owner of this data directory (decision
         B1)."""
-        endpoint = Endpoint(
+        endpoint = self.describe(http, control=control)
+        self.broker.store.write_endpoint(encode_endpoint(endpoint))
+
+    def describe(self, http: str | None = None, *, control: str | None = None) -> Endpoint:
+        """Returns how other processes of this machine find and speak to this broker."""
+        return Endpoint(
             os.getpid(),
             self.endpoint,
             http=http,
@@ -216,7 +221,6 @@ class RunningBroker:
             secret=self._local_password,
             ca_file=self._trusted_file,
         )
-        self.broker.store.write_endpoint(encode_endpoint(endpoint))
 
     async def stop(self) -> None:
         """Answers all received requests, syncs everything and marks the stop as clean."""
@@ -238,7 +242,7 @@ def advertised_address(settings: BrokerSettings) -> Address | None:
     if parse_address(settings.listen)[0] in EVERY_ADDRESS:
         raise ConfigError(
             "the listener takes every address, so that others must be told one",
-            hint="--advertise HOST:PORT, as clients and other brokers reach it",
+            hint="advertise HOST:PORT, as clients and other brokers reach it",
             listen=settings.listen,
         )
     return None
@@ -260,7 +264,7 @@ async def cluster_to_join(
         if is_fresh and not (settings.begin or is_loopback(parse_address(settings.listen)[0])):
             raise ConfigError(
                 "an empty data directory does not begin a cluster beyond loopback by itself",
-                hint="--join HOST:PORT of the cluster; or --begin, once, for its first broker",
+                hint="join HOST:PORT of the cluster; or --begin, once, for its first broker",
                 data=str(settings.data),
             )
         return None

@@ -64,7 +64,7 @@ def dial_with(tls: TlsSettings | None) -> Dial:
         return dial_peer
     from headwater.core_log.links.tls import Certificates, context_of
 
-    trusted = tls.ca_file or tls.certificate_file
+    trusted = tls.trusted_file
     security = SecuritySettings(protocol="SSL", ca_file=trusted)
     certificates = Certificates(lambda: context_of(security), [trusted])
 

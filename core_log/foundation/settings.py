@@ -132,11 +132,10 @@ SizeBytes = Annotated[
     Field(ge=0),
     WithJsonSchema({"type": "string", "pattern": rf"^{SIZE}$", "examples": ["8MiB"]}),
 ]
-Texts = Annotated[
-    tuple[str, ...],
-    BeforeValidator(as_list),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-]
+ONE_OR_MORE = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+)
+Texts = Annotated[tuple[str, ...], BeforeValidator(as_list), ONE_OR_MORE]
 HostPorts = Annotated[Texts, BeforeValidator(split_addresses), AfterValidator(check_host_ports)]
 """Addresses of brokers, such as `kafka-1:9092`, as a list or as Kafka's tools take them."""
 HttpAddress = Annotated[str, AfterValidator(check_http_address)]
@@ -218,7 +217,7 @@ class SecuritySettings(YamlSettings):
         return self.model_copy(update=found)
 
 
-class TlsSettings(Settings):
+class TlsSettings(YamlSettings):
     """Encryption of a listener."""
 
     certificate_file: Path
@@ -233,19 +232,39 @@ class TlsSettings(Settings):
     """PEM file with the authorities that sign the certificates of clients. A client with such a
     certificate is known by the name in it, without SASL."""
 
+    @property
+    def trusted_file(self) -> Path:
+        """PEM file by which the certificates of the cluster's brokers are checked."""
+        return self.ca_file or self.certificate_file
 
-class ListenerSettings(Settings):
+    def beside(self, directory: Path) -> Self:
+        """Returns these settings with relative files resolved from `directory`."""
+        files = {
+            name: directory / path
+            for name in type(self).model_fields
+            if (path := getattr(self, name))
+        }
+        return self.model_copy(update=files)
+
+
+def parse_session_ms(value: Any) -> Any:
+    """Parses a duration with a unit, or milliseconds as the broker's command line has them."""
+    is_number = isinstance(value, str) and value.isdecimal()
+    return int(value) if is_number else parse_duration_ms(value)
+
+
+class ListenerSettings(YamlSettings):
     """Who may connect to a listener, and how."""
 
     tls: TlsSettings | None = None
     """Certificate and key; without them connections are not encrypted."""
-    sasl: Annotated[list[SaslMechanism], BeforeValidator(split_addresses)] = []
+    sasl: Annotated[list[SaslMechanism], BeforeValidator(split_addresses), ONE_OR_MORE] = []
     """SASL mechanisms of clients, such as `SCRAM-SHA-512`; `PLAIN` only with `tls`."""
-    session_ms_max: int = Field(0, ge=0)
+    session_ms_max: Annotated[DurationMs, BeforeValidator(parse_session_ms)] = 0
     """Longest time until a client must authenticate by SASL again; 0 is for ever. It is Kafka's
     connections.max.reauth.ms. Clients that do not know how lose their connection, and make
     another."""
-    super_users: Annotated[list[str], BeforeValidator(split_super_users)] = []
+    super_users: Annotated[list[str], BeforeValidator(split_super_users), ONE_OR_MORE] = []
     """Principals that may do everything, such as `User:admin`."""
     allow_plaintext: bool = False
     """Whether clients that prove nothing are served beyond loopback."""
@@ -260,6 +279,12 @@ class ListenerSettings(Settings):
     def authenticates(self) -> bool:
         """Whether every client must prove who it is."""
         return bool(self.sasl) or (self.tls is not None and self.tls.client_ca_file is not None)
+
+    def beside(self, directory: Path) -> Self:
+        """Returns these settings with relative files resolved from `directory`."""
+        if self.tls is None:
+            return self
+        return self.model_copy(update={"tls": self.tls.beside(directory)})
 
 
 class BrokerSettings(Settings):

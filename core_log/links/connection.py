@@ -47,6 +47,11 @@ class Channel(Protocol):
     def is_open(self) -> bool: ...
     @property
     def in_flight(self) -> int: ...
+    @property
+    def is_in_process(self) -> bool:
+        """Whether it leads to a broker of this process, which asks nobody for a proof."""
+        ...
+
     def ask(self, frame: bytearray, correlation_id: int) -> "Future[memoryview]":
         """Sends one request, whose memory then belongs to the channel; returns the answer without
         its length."""
@@ -71,6 +76,8 @@ class BrokerConnection:
     Small answers are copied out of one reused buffer. A large one is received into its own memory,
     because readers keep views of the batches in it.
     """
+
+    is_in_process = False
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ async def open_link(
             link = Rpc(await dial(host, port), settings, on_overdue)
             try:
                 await link.agree()
-                if settings.security.has_user:
+                if settings.security.has_user and not link.is_in_process:
                     from headwater.core_log.links.sasl import authenticate
 
                     renew = partial(authenticate, security=settings.security)

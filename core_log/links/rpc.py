@@ -121,6 +121,10 @@ class Rpc:
         return self._channel.is_open
 
     @property
+    def is_in_process(self) -> bool:
+        return self._channel.is_in_process
+
+    @property
     def waiting(self) -> int:
         """Requests without an answer yet."""
         return self._channel.in_flight

@@ -32,15 +32,15 @@ def security_of(settings: BrokerSettings) -> ListenerSecurity:
     if not (is_here or wanted.authenticates or wanted.allow_plaintext):
         raise ConfigError(
             "the log does not listen beyond loopback without authentication",
-            hint="--set security.sasl=SCRAM-SHA-512, or client certificates; or, on a network that "
-            "you trust, --set security.allow_plaintext=true",
+            hint="set security.sasl to SCRAM-SHA-512, or ask clients for certificates; or, on a "
+            "network that you trust, set security.allow_plaintext to true",
             host=host,
         )
     if not is_here and settings.join and not has_secret:
         raise ConfigError(
             "brokers do not know each other beyond loopback without a secret",
-            hint="`headwater cluster secret > cluster.secret`, and --cluster-secret cluster.secret "
-            "on each of them",
+            hint="`headwater cluster secret > cluster.secret`, and that file on each of them: "
+            "--cluster-secret, or log.cluster.secret",
             host=host,
         )
     offers = wanted.authenticates or has_secret

@@ -3,7 +3,6 @@
 import asyncio
 import difflib
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
 from headwater.pipelines.terminal.http_options import http_options
 from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.private_files import keep_private
 from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, LogLender
 
 if TYPE_CHECKING:
@@ -99,19 +99,9 @@ def broker(
     chosen = broker_settings(data, listen, settings, join=join, **named)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
-    if chosen.security.authenticates or chosen.cluster_secret:
-        keep_private(chosen.data)
+    keep_private(chosen)
     switch_threads_often()
     run_until_signal(_serve(chosen, http()))
-
-
-def keep_private(data: Path) -> None:
-    """Files of a log that authenticates are for its user only: they hold what passwords are checked
-    against."""
-    os.umask(0o077)
-    metadata = data / "log" / "__cluster_metadata-0"
-    if metadata.is_dir():  # it may have been made before there were users
-        metadata.chmod(0o700)
 
 
 async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:

@@ -39,6 +39,11 @@ def interval_ms(text: str) -> int:
     help="End when all present changes are delivered.",
 )
 @click.option(
+    "--begin",
+    is_flag=True,
+    help="Begin a cluster in an empty directory, where `log.listen` is beyond loopback.",
+)
+@click.option(
     "--migrate",
     is_flag=True,
     help="Where the file asks for other partitions, another key, stricter masks or another value "
@@ -65,6 +70,7 @@ def run(
     output: Output,
     path: Path,
     once: bool,
+    begin: bool,
     migrate: bool,
     data: Path | None,
     log_every: int,
@@ -140,6 +146,7 @@ def run(
         data=data,
         first_worker=first_worker,
         once=once,
+        begins=begin,
         migrates=migrate,
         http=http(),
     )

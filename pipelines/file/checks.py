@@ -14,6 +14,8 @@ from headwater.pipelines.file.log_settings import LogSettings
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
 
+SECRET = re.compile(r"[\w-]{43}")
+"""What `headwater cluster secret` prints."""
 SALT_CHARACTERS_MIN = 16
 """Shorter salts can be found by trying, and with them every hashed value."""
 
@@ -121,9 +123,10 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
     if log.type == "embedded" and log.bootstrap:
         yield ("log", "bootstrap"), "the embedded log has no bootstrap", "write `type: kafka`"
     if log.type == "embedded" and log.security != SecuritySettings():
-        yield ("log", "security"), "the embedded log is on loopback", "write `type: kafka`"
+        hint = "write `type: kafka`, or log: {cluster: {security: ...}}"
+        yield ("log", "security"), "it says how a Kafka cluster is reached", hint
     if log.type == "embedded":
-        yield from _of_listen(log.listen)
+        yield from _of_listener(log)
     if log.type == "kafka" and log.cluster is not None:
         yield ("log", "cluster"), "the log is a Kafka cluster's", "take it out, or `type: kafka`"
     if log.cluster is not None and log.fsync == "never":
@@ -137,16 +140,35 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
         yield ("log", "registry"), "only Avro uses a registry", "take it out, or change `value`"
 
 
-def _of_listen(address: str) -> Iterator[Problem]:
+def _of_listener(log: LogSettings) -> Iterator[Problem]:
     """Yields settings that the broker would refuse, with their place."""
     try:
-        host = parse_address(address)[0]
+        is_here = is_loopback(parse_address(log.listen)[0])
     except ConfigError as error:
         yield ("log", "listen"), error.problem, "write 127.0.0.1:0, or another port"
         return
-    if not is_loopback(host):
-        problem = "the log of a pipeline listens on loopback only"
-        yield ("log", "listen"), problem, "use `headwater broker` and `type: kafka`"
+    cluster = log.cluster
+    if cluster is None:
+        if not is_here:
+            problem = "the log of a pipeline listens beyond loopback only as part of a cluster"
+            hint = "log: {cluster: ...}; or use `headwater broker` and `type: kafka`"
+            yield ("log", "listen"), problem, hint
+        return
+    if cluster.secret is None and (cluster.security.authenticates or not is_here):
+        problem = "brokers know each other by a secret beyond loopback or with authentication"
+        hint = "`headwater cluster secret > cluster.secret`, and `secret: cluster.secret`"
+        yield ("log", "cluster", "secret"), problem, hint
+        return
+    if cluster.secret is not None and SECRET.fullmatch(cluster.secret.name):
+        hint = "write `secret: cluster.secret`, without ${file:}"
+        yield ("log", "cluster", "secret"), "it is the path of a file, not its content", hint
+        return
+    from headwater.core_log.security.listener_security import security_of
+
+    try:
+        security_of(log.as_broker(log.path, directory=log.path))
+    except ConfigError as error:
+        yield ("log", "cluster", "security"), error.problem, error.hint
 
 
 def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]:
@@ -164,5 +186,5 @@ def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]
 def _log_of(pipeline: "LoadedPipeline") -> tuple[object, ...]:
     log = pipeline.spec.log
     if log.type == "kafka":
-        return (log.type, log.bootstrap, pipeline.log_security)
+        return (log.type, log.bootstrap, log.security.beside(pipeline.directory))
     return (log.type, pipeline.log_path, log.listen, log.fsync, log.cluster)

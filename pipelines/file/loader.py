@@ -21,7 +21,6 @@ from headwater.config.model_keys import fields_of
 from headwater.config.redaction import Redaction
 from headwater.config.substitution import Substituted, substitute
 from headwater.config.validation import Validator
-from headwater.core_log.foundation.settings import SecuritySettings
 from headwater.pipelines.file.checks import (
     problems_between,
     problems_within,
@@ -63,15 +62,6 @@ class LoadedPipeline:
     @property
     def log_path(self) -> Path:
         return (self.directory / self.spec.log.path).resolve()
-
-    @property
-    def log_security(self) -> SecuritySettings:
-        """Returns TLS and authentication of the log; plain for our own, which listens on
-        loopback."""
-        log = self.spec.log
-        if log.type == "embedded":
-            return SecuritySettings()
-        return log.security.beside(self.directory)
 
     def with_secrets_of_now(self) -> "LoadedPipeline":
         """Returns the pipeline with the files of `${file:}` in its source and sinks read again."""

@@ -7,15 +7,19 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from headwater.core_log.foundation.settings import (
+    BrokerSettings,
     DurationMs,
     HostPorts,
     HttpAddress,
+    ListenerSettings,
     SecuritySettings,
     YamlSettings,
     unless,
 )
 from headwater.core_log.foundation.units import DURATION, SIZE, parse_duration_ms, parse_size_bytes
 from headwater.core_log.rows.settings import ValueFormat
+
+ADDRESS = r"(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}"
 
 # In YAML's spelling, which is how the manual shows defaults.
 FOREVER: Any = "forever"
@@ -56,6 +60,17 @@ class ClusterSettings(YamlSettings):
     node_id: int = Field(1, ge=0)
     """Number of this broker in the cluster, different on each machine: `${env:NODE_ID}`, for
     example."""
+    rack: str = ""
+    """Where this broker is: another room, zone or machine. The replicas of a partition lie in
+    different racks as far as there are enough."""
+    advertise: str = Field("", pattern=rf"^({ADDRESS})?$")
+    """HOST:PORT that clients and other brokers are told to connect to; by default that of
+    `log.listen`."""
+    secret: Path | None = Field(None, examples=["cluster.secret"])
+    """File with the secret by which the brokers of a cluster know each other, made by `headwater
+    cluster secret`; needed beyond loopback, and where clients authenticate."""
+    security: ListenerSettings = ListenerSettings()
+    """TLS of this broker, and authentication of its clients."""
 
 
 class LogSettings(YamlSettings):
@@ -66,9 +81,9 @@ class LogSettings(YamlSettings):
     path: Path = Path("data")
     """Directory of the embedded log, relative to this file; pipelines with the same one share it
     and its owner."""
-    listen: str = Field("127.0.0.1:0", pattern=r"^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$")
+    listen: str = Field("127.0.0.1:0", pattern=f"^{ADDRESS}$")
     """HOST:PORT at which the embedded log serves Kafka's protocol; port 0 takes a free one, which
-    is in `endpoint.json` of the directory."""
+    is in `endpoint.json` of the directory. Beyond loopback only as part of a cluster."""
     cluster: ClusterSettings | None = None
     """The embedded log is one broker of a cluster, and runs on its brokers share their tasks.
     Default: it is alone, and has its pipelines to itself."""
@@ -111,5 +126,23 @@ class LogSettings(YamlSettings):
             return tuple(self.bootstrap)
         if self.cluster is None:
             return ()
-        own = () if self.listen.endswith(":0") else (self.listen,)
-        return (*own, *(each for each in self.cluster.join if each != self.listen))
+        advertised = self.cluster.advertise or self.listen
+        own = () if advertised.endswith(":0") else (advertised,)
+        return (*own, *(each for each in self.cluster.join if each != advertised))
+
+    def as_broker(self, data: Path, *, directory: Path, begins: bool = False) -> BrokerSettings:
+        """Returns the settings of the embedded log, with relative files resolved from `directory`.
+        `begins` is whether an empty directory begins a cluster beyond loopback."""
+        place: dict[str, Any] = {"data": data, "listen": self.listen, "fsync": self.fsync}
+        if self.cluster is not None:
+            secret = self.cluster.secret
+            place |= {
+                "node_id": self.cluster.node_id,
+                "join": list(self.cluster.join),
+                "rack": self.cluster.rack,
+                "advertise": self.cluster.advertise,
+                "cluster_secret": None if secret is None else directory / secret,
+                "security": self.cluster.security.beside(directory),
+                "begin": begins,
+            }
+        return BrokerSettings.model_validate(place | {"auto_create_topics": False})

@@ -18,6 +18,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.running.log_clients import MEMBER_CLIENT, kafka_settings
+from headwater.pipelines.terminal.private_files import keep_private
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -66,23 +67,19 @@ class DirectoryLock:
     """Who this run is among those that share the log; None where nobody does."""
 
 
-async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
-    """Takes the directory, or raises `DirectoryInUse`."""
+async def claim(loaded: "LoadedPipeline", data: Path, *, begins: bool = False) -> DirectoryLock:
+    """Takes the directory, or raises `DirectoryInUse`. `begins` is whether an empty one may begin a
+    cluster beyond loopback."""
     if loaded.spec.log.type == "kafka":
         return _claim_beside_cluster(data, tuple(loaded.spec.log.bootstrap), loaded)
     with freeze_imports():
         from headwater.core_log.embedded import EmbeddedLog
-        from headwater.core_log.foundation.settings import BrokerSettings
 
-    settings = loaded.spec.log
-    place = {"data": data, "listen": settings.listen, "fsync": settings.fsync}
-    if settings.cluster is not None:
-        place |= {"node_id": settings.cluster.node_id, "join": list(settings.cluster.join)}
-    log = await EmbeddedLog.open(
-        BrokerSettings.model_validate(place | {"auto_create_topics": False}), http=COMING
-    )
+    settings = loaded.spec.log.as_broker(data, directory=loaded.directory, begins=begins)
+    keep_private(settings)
+    log = await EmbeddedLog.open(settings, http=COMING)
     member = None
-    if settings.cluster is not None:
+    if loaded.spec.log.cluster is not None:
         client = log.beside(**MEMBER_CLIENT)
         member = GroupIdentity(member_instance(OsFiles(), data), client)
 

@@ -2,13 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
-from headwater.core_log.client.local_security import security_at
-from headwater.core_log.foundation.settings import SecuritySettings
-from headwater.pipelines.terminal.log_place import find_owner
+from headwater.pipelines.terminal.log_place import security_of_log
 
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
@@ -24,22 +21,17 @@ long before the session is over."""
 
 
 def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
-    is_ours = loaded.spec.log.type == "embedded"  # its owner is on this machine, and busy at most
+    log = loaded.spec.log
+    is_ours = log.type == "embedded"  # its owner is on this machine, and busy at most
     settings = KafkaSettings(
         bootstrap=list(bootstrap),
-        security=security_in(loaded.log_path) if is_ours else loaded.log_security,
+        security=security_of_log(log, data=loaded.log_path, directory=loaded.directory),
         client_id=f"headwater-{loaded.name}",
         transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
     )
     if is_ours:
         return settings
     return settings.model_copy(update={"first_answer_ms_max": FIRST_ANSWER_MS})
-
-
-def security_in(data: Path) -> SecuritySettings:
-    """Returns how the owner of a data directory is spoken to: a broker may authenticate."""
-    owner = find_owner(data)
-    return SecuritySettings() if owner is None else security_at(owner)
 
 
 def log_opener(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":

@@ -81,6 +81,8 @@ class RunOptions:
     first_worker: Popen[bytes] | None = None
     """A worker process that imports what it needs while this one does."""
     once: bool = False
+    begins: bool = False
+    """Whether an empty directory begins a cluster beyond loopback."""
     migrates: bool = False
     """Whether topics may get new generations where the files ask for that."""
     http: HttpSettings | None = None
@@ -130,6 +132,11 @@ class _Run:
                     "a run with --once would take a broker from its cluster when it ends",
                     hint="reach the cluster as a client: log: {type: kafka, bootstrap: HOST:PORT}",
                 )
+            if self._wanted.begins and loaded[0].spec.log.cluster is None:
+                raise ConfigError(
+                    "a log that is alone begins no cluster",
+                    hint="leave out --begin, or make it part of one: log: {cluster: ...}",
+                )
             data = self._wanted.data or loaded[0].log_path
             found = await self._claim_or_attend(loaded, data)
             if not isinstance(found, DirectoryLock):
@@ -156,7 +163,7 @@ class _Run:
         silent_s, shown_pid, lender = 0.0, 0, LogLender(data)
         while True:
             try:
-                return await claim(loaded[0], data)
+                return await claim(loaded[0], data, begins=self._wanted.begins)
             except DirectoryInUse:
                 if lender.has_it():
                     silent_s = 0.0

@@ -8,6 +8,17 @@ from collections.abc import Sequence
 COMMAND = (sys.executable, "-m", "headwater.pipelines.running.worker_start")
 STDOUT = 1
 
+
+def read_umask() -> int:
+    """Returns which rights new files of this process lack."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+UMASK = read_umask()
+"""The user's own: the owner may keep the files of its log to itself, but not those of sinks."""
+
 MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "2",
@@ -34,6 +45,7 @@ def spawn(command: Sequence[str] = COMMAND, *, level: int) -> "subprocess.Popen[
             stderr=subprocess.PIPE,
             pass_fds=(stdout,),
             process_group=0,
+            umask=UMASK,
             env={**MEMORY, **os.environ},
         )
     finally:

@@ -14,6 +14,7 @@ from headwater.pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
     from headwater.core_log.foundation.settings import SecuritySettings
+    from headwater.pipelines.file.log_settings import LogSettings
 
 
 class DataDirectory(NamedTuple):
@@ -67,7 +68,24 @@ def _place_of(path: Path) -> DataDirectory:
     data = path.parent / settings.path
     if not settings.brokers:
         return DataDirectory(data)
-    return DataDirectory(data, settings.brokers, settings.security.beside(path.parent))
+    security = security_of_log(settings, data=data, directory=path.parent)
+    return DataDirectory(data, settings.brokers, security)
+
+
+def security_of_log(log: "LogSettings", *, data: Path, directory: Path) -> "SecuritySettings":
+    """Returns how the log of a pipeline file is spoken to, with relative files resolved from
+    `directory`. An embedded one may authenticate; its owner says how, or else its own settings."""
+    if log.type == "kafka":
+        return log.security.beside(directory)
+    from headwater.core_log.client.local_security import security_at, security_by_secret
+    from headwater.core_log.foundation.settings import SecuritySettings
+
+    if (owner := find_owner(data)) is not None:
+        return security_at(owner)
+    if log.cluster is None or log.cluster.secret is None:
+        return SecuritySettings()
+    tls = log.cluster.security.beside(directory).tls
+    return security_by_secret(directory / log.cluster.secret, tls)
 
 
 PROGRESS = "headwater.progress"

@@ -28,6 +28,10 @@ class TamperedChannel:
         return self._inner.is_open
 
     @property
+    def is_in_process(self) -> bool:
+        return self._inner.is_in_process
+
+    @property
     def in_flight(self) -> int:
         return self._inner.in_flight
 

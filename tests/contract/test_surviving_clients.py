@@ -61,6 +61,8 @@ class Machine:
 class Line:
     """The wire to the broker, with the machine's power."""
 
+    is_in_process = True
+
     def __init__(self, inner: Channel) -> None:
         self._inner, self.is_open = inner, True
         self._waiting: set[Future[memoryview]] = set()

@@ -116,6 +116,8 @@ class _Direction:
 class Connection:
     """The client's end, which owns the channel at the server's end."""
 
+    is_in_process = False
+
     def __init__(
         self,
         network: Network,

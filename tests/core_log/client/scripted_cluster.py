@@ -129,6 +129,8 @@ class ScriptedCluster:
 class ScriptedChannel:
     """Answers at once, on the next turn of the loop."""
 
+    is_in_process = False
+
     def __init__(self, cluster: ScriptedCluster, node: int) -> None:
         self._cluster, self.node = cluster, node
         self._waiting: list[Future[memoryview]] = []

@@ -98,7 +98,24 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("transform: [{table: a, python: os.system}]", "1:32: should match"),
         ("route: [{from: 'a*', to: b.$2}]", "1:16: the pattern has no group 2 - it has 1"),
         ("errors: {retry: {backoff: 1m..1s}}", "1:27: the first pause is longer than the"),
-        ("log: {listen: '0.0.0.0:9092'}", "1:15: the log of a pipeline listens on loopback only"),
+        ("log: {listen: '0.0.0.0:9092'}", "1:15: the log of a pipeline listens beyond loopback"),
+        (
+            "log: {listen: '10.0.0.1:9092', cluster: {}}",
+            "1:32: brokers know each other by a secret",
+        ),
+        (
+            "log: {listen: '10.0.0.1:9092', cluster: {secret: s, security: {}}}",
+            "1:63: the log does not listen beyond loopback without authentication",
+        ),
+        (
+            "log: {cluster: {security: {sasl: SCRAM-SHA-512}}}",
+            "1:7: brokers know each other by a secret beyond loopback or with authentication",
+        ),
+        (
+            "log: {cluster: {secret: 0123456789abcdefghijklmnopqrstuvwxyz-_0123A}}",
+            "1:25: it is the path of a file, not its content",
+        ),
+        ("log: {security: {protocol: SSL}}", "1:17: it says how a Kafka cluster is reached"),
         ("log: {listen: '127.0.0.1:99999'}", "1:15: listen address is not HOST:PORT"),
         ("verify: {every: 1h, cron: 0 3 * * *}", "1:9: a time is given by either `every` or"),
         ("verify: {}", "1:9: a time is given by either `every` or"),

@@ -15,7 +15,6 @@ from typing import Any
 
 from headwater.config.redaction import Redaction
 from headwater.core_log.foundation.errors import SinkRejected
-from headwater.core_log.foundation.settings import SecuritySettings
 from headwater.pipelines.file.spec import PipelineSpec
 from headwater.pipelines.reports import RowsMoved, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.worker import work
@@ -59,10 +58,6 @@ class FakePipeline:
 
     def with_secrets_of_now(self) -> "FakePipeline":
         return self
-
-    @property
-    def log_security(self) -> SecuritySettings:
-        return SecuritySettings()
 
     @property
     def redaction(self) -> Redaction:

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint
 from headwater.core_log.foundation.errors import DirectoryInUse
-from headwater.core_log.foundation.settings import SecuritySettings, TopicSettings
+from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.spec import PipelineSpec
 from headwater.pipelines.running.data_directory_lock import COMING, claim, join_broker
@@ -21,7 +21,7 @@ def a_pipeline(**log: object) -> Any:
     """What a claim needs of a loaded pipeline."""
     spec = PipelineSpec.model_validate({"pipeline": "shop", "log": log})
     return SimpleNamespace(
-        name="shop", spec=spec, log_security=SecuritySettings(), log_path=Path("nowhere")
+        name="shop", spec=spec, directory=Path("nowhere"), log_path=Path("nowhere/data")
     )
 
 

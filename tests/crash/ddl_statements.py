@@ -97,7 +97,7 @@ def converted(column: str, kind: str, labels: Sequence[str]) -> str:
         "mood": f"'{labels[0]}'::mood",
         "bytea": f"decode(md5({column}::text), 'hex')",
         "uuid": f"md5({column}::text)::uuid",
-        "jsonb": f"to_jsonb({column}::text)",
+        "jsonb": f"jsonb_build_object('a', {column}::text)",
         "timestamp with time zone": f"'2020-01-01Z'::timestamptz + {length} * interval '1 h'",
         "time without time zone": f"'01:00'::time + {length} * interval '1 s'",
         "double precision": f"{length} / 7.0::float8",

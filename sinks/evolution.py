@@ -20,6 +20,10 @@ FLOAT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 UNITS = ("s", "ms", "us", "ns")
 
 
+STRICT_TEXTS = ("io.debezium.data.Json", "io.debezium.data.Uuid")
+"""Meanings of texts for which some targets have types that take no other text."""
+
+
 class EvolutionAction(Enum):
     """What happens to one column of the target."""
 
@@ -151,6 +155,11 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
     if _is_binary(wide):
         return _is_binary(narrow)
     return False
+
+
+def is_strict_beside(wide: Column, narrow: Column) -> bool:
+    """Returns whether a target's column for `wide` may refuse texts of `narrow`."""
+    return wide.semantic in STRICT_TEXTS and wide.semantic != narrow.semantic
 
 
 def _holds_integer(wide: pa.DataType, is_signed: bool, bits: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -83,10 +83,6 @@ def _is_ours(target: "SqlTarget", mark: OwnershipMark) -> bool:
     return (mark.pipeline, mark.sink) == (target.context.pipeline, target.context.name)
 
 
-JSON = "JSON"
-"""A type of text in the log that a database does not take every text for."""
-
-
 def swap(target: "SqlTarget", table: TableId, carry_over: CarryOver | None = None) -> str:
     """Swaps copy and live table. Stored offsets stay: those of the table in place count."""
     dialect = target.dialect
@@ -146,7 +142,7 @@ def _carry_over(
         bytes_max=target.dialect.name_bytes_max,
         is_case_sensitive=target.dialect.is_case_sensitive,
     )
-    others = {name for name in here if name in there and not _holds(here[name], there[name])}
+    others = {name for name in here if name in there and not here[name].holds(there[name])}
     if not set(names.values()) <= set(there) - others:
         warn_of_other_key(table)
         return
@@ -168,26 +164,34 @@ def _carry_over(
     )
 
 
+class StoredColumn(NamedTuple):
+    """A column as the database has it."""
+
+    type: pa.DataType | None
+    """None if unknown."""
+    name_of_type: str
+    strict: str
+    """Which texts it takes, such as JSON; empty if any."""
+
+    def holds(self, narrow: "StoredColumn") -> bool:
+        """Whether it takes the other's values, unchanged."""
+        if self.type is None or narrow.type is None:
+            return self[:2] == narrow[:2]
+        return self.strict in ("", narrow.strict) and holds(self.type, narrow.type)
+
+
 def _columns(
     target: "SqlTarget", connection: "sa.Connection", table: TableId
-) -> dict[str, tuple[pa.DataType | None, str]]:
-    """Returns each column's type, if known, and its name in the database."""
+) -> dict[str, StoredColumn]:
     import sqlalchemy as sa
 
     found = sa.inspect(connection).get_columns(table.name, schema=table.namespace or None)
+    kinds = {each["name"].replace("``", "`"): each["type"] for each in found}
+    strict = target.dialect.find_strict_texts(connection, table, kinds)
     return {
-        each["name"].replace("``", "`"): (
-            target.dialect.arrow_type(each["type"]),
-            str(each["type"]),
-        )
-        for each in found
+        name: StoredColumn(target.dialect.arrow_type(kind), str(kind), strict.get(name, ""))
+        for name, kind in kinds.items()
     }
-
-
-def _holds(wide: tuple[pa.DataType | None, str], narrow: tuple[pa.DataType | None, str]) -> bool:
-    if wide[0] is None or narrow[0] is None or wide[1] == JSON:
-        return wide == narrow
-    return holds(wide[0], narrow[0])
 
 
 def drop_table(target: "SqlTarget", table: TableId, topics: Collection[str]) -> list[str]:

@@ -55,7 +55,7 @@ from headwater.pipelines.time_travel.verify.verify import Verifier
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.functions import ship_modules
 from headwater.pipelines.transforms.rows import RuleTables
-from headwater.sinks.evolution import holds, toward
+from headwater.sinks.evolution import holds, is_strict_beside, toward
 from headwater.sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
 
 POLL_S, QUIET_POLLS = 0.5, 4
@@ -356,8 +356,10 @@ async def _holds_older_types(rebuilding: TableRebuild, log: Log) -> bool:
 
 
 def _holds(newest: TableSchema, former: Column) -> bool:
-    kind = newest.column(former.name).type
-    return pa.types.is_string(kind) or holds(kind, former.type)
+    column = newest.column(former.name)
+    if is_strict_beside(column, former):
+        return False
+    return pa.types.is_string(column.type) or holds(column.type, former.type)
 
 
 async def _swap(

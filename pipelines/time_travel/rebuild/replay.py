@@ -19,7 +19,7 @@ from headwater.pipelines.loops.deliver.deliver import Delivery
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 from headwater.pipelines.time_travel.history.cut_points import Ends
-from headwater.sinks.evolution import holds
+from headwater.sinks.evolution import holds, is_strict_beside
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 PORTION_RECORDS = 500_000
@@ -223,14 +223,16 @@ async def fill_former(
 def fit(changes: TableChanges, newest: TableSchema) -> TableChanges:
     """Returns the rows in the present columns. Values that these types cannot hold become null,
     because they must not be converted silently."""
-    rows, given = changes.rows, set(changes.rows.schema.names)
+    rows, given = changes.rows, {column.name: column for column in changes.schema.columns}
     columns = tuple(
         column if column.name in newest.key else replace(column, is_nullable=True)
         for column in newest.columns
     )
     values = [
         rows.column(column.name).cast(column.type)
-        if column.name in given and holds(column.type, rows.schema.field(column.name).type)
+        if (former := given.get(column.name))
+        and holds(column.type, former.type)
+        and not is_strict_beside(column, former)
         else pa.nulls(len(changes), column.type)
         for column in columns
     ]

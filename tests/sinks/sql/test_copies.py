@@ -1,12 +1,13 @@
 """A copy of a table is made for what its columns are at the end; older values are put into it."""
 
+from dataclasses import replace
 from datetime import UTC
 
 import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import RecordsRejected, SchemaRefused
-from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.deleted_rows import ALL, SECOND, swapped
@@ -146,15 +147,29 @@ def ends(bench: SqlBench) -> dict[int, tuple[str, int | None]]:
     }
 
 
-async def test_text_of_deleted_rows_does_not_go_over_to_a_column_of_lists(bench: SqlBench) -> None:
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (Column("v", pa.list_(pa.int32())), [1, 2]),
+        (Column("v", pa.string(), semantic="io.debezium.data.Json"), "[1, 2]"),
+        (
+            Column("v", pa.string(), semantic="io.debezium.data.Uuid"),
+            "00000000-0000-4000-8000-000000000001",
+        ),
+    ],
+    ids=["lists", "JSON", "UUIDs"],
+)
+async def test_text_of_deleted_rows_does_not_go_over_to_a_column_of(
+    bench: SqlBench, column: Column, value: object
+) -> None:
     text = schema_of("public.orders", id=pa.int64(), v=pa.string())
-    lists = schema_of("public.orders", id=pa.int64(), v=pa.list_(pa.int32()))
+    lists = replace(text, columns=(text.column("id"), column))
     topic, sink = ScriptedTopic(), bench.sink(deletes="soft")
     topic.append(text, ("c", {"id": 1, "v": "no list"}), ("d", {"id": 1}))
     await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     first = topic.ends[0]
-    topic.append(lists, ("c", {"id": 2, "v": [1, 2]}))
+    topic.append(lists, ("c", {"id": 2, "v": value}))
     shadow = await sink.shadow(RebuildRecipe(lists.table, lists))
     await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: first}))

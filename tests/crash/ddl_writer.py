@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.crash.background_writer import BackgroundWriter
 from tests.crash.ddl_dialect import DdlDialect, Shape
+from tests.crash.ddl_statements import KEYS
 
 TRIES = 20
 """Of a statement that waits for a lock."""
@@ -44,6 +45,8 @@ class DdlWriter:
                 self._step(connection, background)
                 background.add(1)
                 background.is_ending.wait(PAUSE_S * self._random.choice((0, 1, 1, 5)))
+            for name in self._dialect.tables:
+                self._add_last_row(connection, name)
 
     def _step(self, connection: Any, background: BackgroundWriter) -> None:
         """Changes of rows in one transaction; or of forms, one or several without any of rows
@@ -90,6 +93,21 @@ class DdlWriter:
                     return
                 else:
                     raise
+
+    def _add_last_row(self, connection: Any, name: str) -> None:
+        """A table of a target that has this row has everything: a former state of the source may
+        be equal to the last one."""
+        version = self._random.getrandbits(50)
+        for id in range(KEYS):
+            statement = f"INSERT INTO {name} (id, v) VALUES ({id}, {version})"
+            try:
+                self._dialect.execute(connection, statement)
+            except Exception as error:
+                if not self._dialect.is_refused(error):
+                    raise
+            else:
+                self._note(statement)
+                return
 
     def _note(self, statement: str) -> None:
         with self._output.open("a") as output:

@@ -216,19 +216,26 @@ def _plain(value: Any, kind: str) -> Any:
 def _of_kind(value: Any, kind: str) -> Any:
     if kind.startswith(("numeric", "decimal")):
         return Decimal(str(value)).normalize()
-    if kind in INTEGERS:  # a target may keep the decimals that it had
+    if kind.partition(" ")[0] in INTEGERS:  # a target may keep the decimals that it had
         number = Decimal(str(value))
         return int(number) if number == number.to_integral_value() else value
     if kind == "boolean":
         return value if isinstance(value, bool) else bool(int(value))
     if kind == "date":
-        year, month, day = str(value)[:10].split("-")
-        return None if year == "0000" or "00" in (month, day) else str(value)[:10]
+        return None if _is_partial(str(value)) else str(value)[:10]
+    if kind.startswith("datetime"):
+        return None if _is_partial(str(value)) else _moment(value)
     if kind.endswith("[]"):
         return json.loads(value) if isinstance(value, str) else list(value)
-    if kind in SPECIAL:
-        return SPECIAL[kind](value)
+    if (special := SPECIAL.get(kind.partition("(")[0])) is not None:
+        return special(value)
     return value
+
+
+def _is_partial(moment: str) -> bool:
+    """Whether it is a zero date of MySQL, or one without a month or a day."""
+    year, month, day = moment[:10].split("-")
+    return year == "0000" or "00" in (month, day)
 
 
 def _json(value: Any) -> str:
@@ -250,9 +257,11 @@ def _time_of_day(value: Any) -> timedelta:
 
 SPECIAL: Mapping[str, Callable[[Any], Any]] = {
     "bytea": lambda value: bytes(value).hex(),
+    "varbinary": lambda value: bytes(value).hex(),
     "uuid": str,
     "jsonb": _json,
     "timestamp with time zone": _moment,
     "time without time zone": _time_of_day,
+    "double": lambda value: float(value) + 0.0,
     "double precision": lambda value: float(value) + 0.0,
 }

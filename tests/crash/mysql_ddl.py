@@ -1,5 +1,6 @@
 """Random DDL of MySQL and MariaDB."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ SPARED = ("id", "v", "k")
 """Columns that keep their names and types: the key, and a number that no other write has."""
 TYPES = (
     "smallint", "int", "bigint", "text", "varchar(40)", "decimal(12,2)", "date",
-    "enum('sad','fine','great')",
+    "enum('sad','fine','great')", "datetime(6)", "double", "varbinary(40)", "bigint unsigned",
 )  # fmt: skip
 ADDED = "a text, b int, n decimal(12,2) DEFAULT 1, m enum('sad','fine','great')"
 NOTE = "INSERT INTO audit (at, named, letter, id, v) VALUES (@at, 'plain', {})"
@@ -93,6 +94,14 @@ def literal(random: Random, kind: str) -> str:
         return f"'{random.choice(('sad', 'fine', 'great'))}'"
     if kind.startswith("decimal"):
         return str(number / 100)
+    if kind.startswith("datetime"):
+        return f"TIMESTAMPADD(MICROSECOND, {number * 1_000_001}, '2024-01-01')"
+    if kind == "double":
+        return repr(number / 7)
+    if kind.startswith("varbinary"):
+        return f"x'{number:04x}00'"
+    if kind.endswith("unsigned"):
+        return str((1 << 64) - 1 - number)
     return f"'t{number}'" if kind in ("text", "varchar(40)") else str(number)
 
 
@@ -138,7 +147,7 @@ def add(random: Random, shape: MysqlShape) -> Sequence[str]:
 
 
 def _constant(random: Random, kind: str) -> str:
-    return "'2024-05-06'" if kind == "date" else literal(random, kind)
+    return "'2024-05-06'" if kind.startswith("date") else literal(random, kind)
 
 
 def drop(random: Random, shape: MysqlShape) -> Sequence[str]:
@@ -266,8 +275,13 @@ def exchange_part(random: Random, shape: MysqlShape) -> Sequence[str]:
 
 def _new(random: Random, shape: MysqlShape, kind: str) -> str:
     number = random.randrange(30)
-    index = next((at for at, each in enumerate(TYPES) if each[:4] == kind[:4]), 9)
+    index = next((at for at, each in enumerate(TYPES) if _plain(each) == _plain(kind)), len(TYPES))
     return f"c{number}_{index}" if shape.keeps_types else f"c{number}"
+
+
+def _plain(kind: str) -> str:
+    """Without its length, or its labels."""
+    return re.sub(r"\(.*\)", "", kind)
 
 
 COMMON: tuple[Change, ...] = (
@@ -370,5 +384,4 @@ class MysqlDdl:
 def _text(kind: str | bytes) -> str:
     """MySQL's catalogue has types as bytes; MariaDB and MySQL 8.0 show the width of numbers."""
     found = kind.decode() if isinstance(kind, bytes) else kind
-    name, _, rest = found.partition("(")
-    return name if name in ("smallint", "int", "bigint") and rest else found
+    return re.sub(r"^(smallint|int|bigint)\(\d+\)", r"\1", found)

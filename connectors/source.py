@@ -215,6 +215,16 @@ class SourceSnapshot:
 
 
 @runtime_checkable
+class Retaining(Protocol):
+    """A source whose system retains changes until they are read, also while nothing reads them."""
+
+    async def watch_retained(self) -> None:
+        """Reports how much it retains, while the source is paused. Runs until it is cancelled;
+        raises only if the position is lost."""
+        ...
+
+
+@runtime_checkable
 class Resuming(Protocol):
     """A source that can say before a run whether it can continue from the stored position."""
 

@@ -104,6 +104,12 @@ class PostgresSource:
 
         return await examine_position(self._settings, self._context.pipeline, stored)
 
+    async def watch_retained(self) -> None:
+        from headwater.connectors.postgres.slot import heartbeat, replication_slot
+
+        slot = replication_slot.slot_name(self._settings, self._context.pipeline)
+        await heartbeat.Heartbeat(self._settings, self._context, slot=slot).run_paused()
+
     async def drop(self) -> Sequence[str]:
         from headwater.connectors.postgres.discovery import drop
 

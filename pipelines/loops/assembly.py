@@ -7,6 +7,7 @@ from headwater.connectors.source import (
     FormCheck,
     Gauge,
     Remark,
+    Retaining,
     RowEstimating,
     Source,
     SourceContext,
@@ -68,6 +69,7 @@ async def run_task(
             task=SOURCE,
             desired=task.desired,
             report=task.report,
+            watch=lambda: _watch_source(task),
         )
         return
     part = next(part for part in loaded.sinks if part.name == task.name)
@@ -197,8 +199,15 @@ def wire_of(loaded: LoadedPipeline) -> WireSettings:
     )
 
 
-async def _run_source(task: TaskRun) -> None:
-    loaded, log, report = task.loaded, task.log, task.report
+async def _watch_source(task: TaskRun) -> None:
+    """While the source is paused."""
+    source = make_source(task.loaded, clock=task.clock, report=_source_reporter(task))
+    if isinstance(source, Retaining):
+        await source.watch_retained()
+
+
+def _source_reporter(task: TaskRun) -> Callable[[SourceReport], None]:
+    loaded, report = task.loaded, task.report
 
     def pass_on(progress: SourceReport) -> None:
         if isinstance(progress, Gauge):
@@ -232,13 +241,22 @@ async def _run_source(task: TaskRun) -> None:
             )
         )
 
+    return pass_on
+
+
+async def _run_source(task: TaskRun) -> None:
+    loaded, log, report = task.loaded, task.log, task.report
     encoders = list[Encoder]()
 
     async def refusal(schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
         return await encoders[-1].refusal(schema, is_next=is_next)
 
     source = make_source(
-        loaded, clock=task.clock, report=pass_on, until_end=task.until_end, refusal=refusal
+        loaded,
+        clock=task.clock,
+        report=_source_reporter(task),
+        until_end=task.until_end,
+        refusal=refusal,
     )
 
     def new_encoder(generations: Generations) -> Encoder:

@@ -4,23 +4,18 @@ import json
 import re
 import signal
 import subprocess
-import time
-import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from headwater.pipelines.watching.metrics import METRICS
 from scripts.free_port import free_port
-from scripts.owned_process import start_owned
+from tests.deploy import prometheus_server
+from tests.deploy.prometheus_server import ALERTS, ROOT, alerts, ask, start_prometheus, until
 from tests.pipelines.run_process import end, start
 
-ROOT = Path(__file__).resolve().parents[2]
-ALERTS = ROOT / "deploy/prometheus/alerts.yaml"
 DASHBOARD = ROOT / "deploy/grafana/headwater.json"
 PIPELINE = """
 pipeline: shop
@@ -31,21 +26,11 @@ verify: {every: 1s}
 ELSEWHERE = re.compile(r"retained_wal|table_(small_)?files|snapshot_|verified_equal.* == 0")
 """Metrics of PostgreSQL, of lakes, of snapshots, and of tables that differ."""
 NAME = re.compile(r"\bheadwater_[a-z_]+")
-PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
 def programs() -> Path:
-    found = subprocess.run(
-        [ROOT / "scripts/fetch_prometheus.sh"], check=True, capture_output=True, text=True
-    )
-    return Path(found.stdout.strip())
-
-
-def alerts() -> list[dict[str, Any]]:
-    [group] = yaml.safe_load(ALERTS.read_text())["groups"]
-    rules: list[dict[str, Any]] = group["rules"]
-    return rules
+    return prometheus_server.programs()
 
 
 def panel_queries() -> dict[str, str]:
@@ -139,52 +124,6 @@ def test_a_pipeline_is_scraped_across_a_restart_and_answers_every_query(
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def start_prometheus(
-    programs: Path, directory: Path, target: str, token: Path
-) -> "tuple[str, subprocess.Popen[str]]":
-    """The configuration of the repository, scraped faster."""
-    config = yaml.safe_load((ALERTS.parent / "prometheus.yaml").read_text())
-    config["global"] = {"scrape_interval": "200ms", "scrape_timeout": "200ms"}
-    config["rule_files"] = [str(ALERTS)]
-    [job] = config["scrape_configs"]
-    job["authorization"]["credentials_file"] = str(token)
-    job["static_configs"] = [{"targets": [target]}]
-    file, address = directory / "prometheus.yaml", f"127.0.0.1:{free_port()}"
-    file.write_text(yaml.safe_dump(config))
-    server = start_owned(
-        [
-            programs / "prometheus",
-            f"--config.file={file}",
-            f"--storage.tsdb.path={directory / 'tsdb'}",
-            f"--web.listen-address={address}",
-            "--log.level=error",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return address, server
-
-
-def ask(prometheus: str, query: str) -> list[Any]:
-    """The result; a query that Prometheus refuses fails. Empty until it listens."""
-    url = f"http://{prometheus}/api/v1/query?" + urllib.parse.urlencode({"query": query})
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            found: list[Any] = json.load(answer)["data"]["result"]
-            return found
-    except urllib.error.HTTPError as error:
-        if error.code == 503:  # it is starting
-            return []
-        raise AssertionError(f"{query}: {error.read().decode()}") from None
-    except ConnectionError:
-        return []
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ConnectionError):
-            return []
-        raise
-
-
 def scraped(address: str, token: Path) -> str:
     request = urllib.request.Request(
         f"http://{address}/metrics",
@@ -192,12 +131,3 @@ def scraped(address: str, token: Path) -> str:
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
-
-
-def until(is_so: Callable[[], bool], processes: "list[subprocess.Popen[str]]") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        for process in processes:
-            assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "it comes to be so"
-        time.sleep(0.1)

@@ -122,6 +122,21 @@ class Heartbeat:
         finally:
             await self.close()
 
+    async def run_paused(self) -> NoReturn:
+        """Only watches, while nothing is read. A limit that stops the source has nothing to stop,
+        and the next start says what follows from a missing slot. It ends if it drops the slot."""
+        try:
+            while True:
+                try:
+                    await self.beat(emits=False)
+                except SourceRejected as error:
+                    logger.warning("%s", error)
+                except SourceUnavailable:
+                    pass
+                await asyncio.sleep((self._settings.heartbeat_ms or WATCH_MS) / 1_000)
+        finally:
+            await self.close()
+
     def look_soon(self) -> None:
         """Checks soon, because the stream has shown something that the catalog may explain."""
         self._soon.set()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headwater.connectors.source import CONTROL, Control, FreeSpace
+from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.changes import Positions
 from headwater.pipelines.file.loader import LoadedPipeline
@@ -67,6 +68,10 @@ async def _tell(source: SignalRelay, control: Control) -> None:
 POLL_S = 0.1
 
 
+async def nothing() -> None:
+    """Watches nothing."""
+
+
 async def unless_paused(
     read: Callable[[], Awaitable[None]],
     *,
@@ -74,18 +79,18 @@ async def unless_paused(
     task: str,
     desired: Callable[[], DesiredTaskState],
     report: Reporter,
+    watch: Callable[[], Awaitable[None]] = nothing,
 ) -> None:
     """Runs `read` from the start whenever nothing is paused; returns or fails with it.
 
     A pause cancels it: connections are closed, uncommitted changes are read again, and the position
-    may be changed meanwhile.
+    may be changed meanwhile. `watch` runs while it is paused; the task fails with it.
     """
     paused = StateChanged(pipeline, task, "", TaskState.PAUSED)
     if desired().is_paused:
         report(paused)
     while True:
-        while desired().is_paused:  # noqa: ASYNC110 - what is wanted is told to whoever asks
-            await asyncio.sleep(POLL_S)
+        await _while_paused(desired, watch)
         reading = asyncio.ensure_future(read())
         try:
             while not reading.done() and not desired().is_paused:
@@ -97,6 +102,21 @@ async def unless_paused(
         if was_done or not reading.cancelled():
             return reading.result()
         report(paused)
+
+
+async def _while_paused(
+    desired: Callable[[], DesiredTaskState], watch: Callable[[], Awaitable[None]]
+) -> None:
+    if not desired().is_paused:
+        return
+    watching = asyncio.ensure_future(watch())
+    try:
+        while desired().is_paused:
+            if watching.done():
+                watching.result()
+            await asyncio.sleep(POLL_S)
+    finally:
+        await let_go(watching)
 
 
 def free_space(loaded: LoadedPipeline) -> Sequence[FreeSpace]:

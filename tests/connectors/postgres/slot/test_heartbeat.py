@@ -181,6 +181,43 @@ async def test_a_heartbeat_beside_a_snapshot_watches_and_writes_nothing(slotted:
     assert beating.messages() == 0
 
 
+@pytest.mark.parametrize("when_exceeded", ["stop", "drop"])
+async def test_the_budget_of_a_paused_pipeline_warns_and_may_drop_the_slot(
+    slotted: Guest, caplog: pytest.LogCaptureFixture, when_exceeded: str
+) -> None:
+    budget = {"max_retained_wal": "1MiB", "when_exceeded": when_exceeded}
+    beating = Beating(slotted, heartbeat="1ms", slot=budget)
+    watching = asyncio.ensure_future(beating.heartbeat.run_paused())
+
+    while not watching.done() and len(caplog.messages) < 2:
+        slotted.execute(WRITE)
+        beating.clock.advance(40_000)
+        await asyncio.sleep(0.01)
+    watching.cancel()
+    await asyncio.wait([watching])
+
+    kept = slotted.rows("SELECT FROM pg_replication_slots WHERE slot_name = 'headwater_shop'")
+    assert beating.gauges[-1].value > MIB
+    assert all("max_retained_wal" in each for each in caplog.messages[1:])
+    if when_exceeded == "stop":
+        assert kept and watching.cancelled()
+    else:
+        assert not kept and isinstance(watching.exception(), PositionLost)
+
+
+async def test_a_paused_pipeline_without_a_slot_is_left_alone(
+    guest: Guest, caplog: pytest.LogCaptureFixture
+) -> None:
+    beating = Beating(guest, heartbeat="1ms")
+
+    watching = asyncio.ensure_future(beating.heartbeat.run_paused())
+    await asyncio.wait([watching], timeout=0.2)
+    watching.cancel()
+    await asyncio.wait([watching])
+
+    assert watching.cancelled() and not caplog.messages and not beating.gauges
+
+
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_heartbeat_that_is_asked_to_look_and_cancelled_at_once_ends(
     slotted: Guest, turns: int, monkeypatch: pytest.MonkeyPatch

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.errors import PositionLost, SourceUnavailable
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.ingest import signals as pause_module
-from headwater.pipelines.loops.ingest.signals import unless_paused
+from headwater.pipelines.loops.ingest.signals import nothing, unless_paused
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 
 
@@ -34,7 +34,11 @@ class Reading:
             self.released += 1
             self.is_let_go.set()
 
-    def begin(self, read: Callable[[], Awaitable[None]] | None = None) -> "asyncio.Future[None]":
+    def begin(
+        self,
+        read: Callable[[], Awaitable[None]] | None = None,
+        watch: Callable[[], Awaitable[None]] = nothing,
+    ) -> "asyncio.Future[None]":
         return asyncio.ensure_future(
             unless_paused(
                 read or self.read,
@@ -42,6 +46,7 @@ class Reading:
                 task="source",
                 desired=lambda: self.desired,
                 report=self.reports.append,
+                watch=watch,
             )
         )
 
@@ -83,6 +88,41 @@ async def test_a_source_that_is_paused_from_the_first_is_not_touched() -> None:
 
     assert source.started == 0
     assert running.cancelled()
+
+
+async def test_a_paused_source_is_watched_until_it_is_resumed() -> None:
+    source, watched = Reading(), list[str]()
+
+    async def watch() -> None:
+        watched.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            watched.append("ended")
+
+    source.pause()
+    running = source.begin(watch=watch)
+    while not watched:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    at_rest, begun = list(watched), source.started
+    source.pause(is_paused=False)
+    await source.is_open.wait()
+    source.may_end.set()
+    await running
+
+    assert (at_rest, begun) == (["begun"], 0)
+    assert watched == ["begun", "ended"]
+
+
+async def test_a_position_that_is_lost_during_a_pause_fails_the_task() -> None:
+    async def watch() -> None:
+        raise PositionLost("the slot was dropped")
+
+    source = Reading()
+    source.pause()
+
+    with pytest.raises(PositionLost):
+        await source.begin(watch=watch)
 
 
 async def test_a_source_that_fails_fails_its_task() -> None:

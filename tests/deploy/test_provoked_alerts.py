@@ -1,7 +1,4 @@
-"""An alert fires in a real Prometheus once its cause is there, and ends once its cure is done.
-
-How long a cause must stay (`for`) is left out here: `alerts_test.yaml` has it.
-"""
+"""An alert fires in a real Prometheus once its cause is there, and ends once its cure is done."""
 
 import asyncio
 import json
@@ -112,6 +109,7 @@ def watched(programs: Path, directory: Path, text: str) -> Iterator[WatchedRun]:
 
 
 def at_once() -> list[dict[str, Any]]:
+    """The rules without `for`, which `alerts_test.yaml` tests."""
     return [{name: rule[name] for name in rule if name != "for"} for rule in alerts()]
 
 

@@ -11,7 +11,7 @@ from headwater.core_log.model.log import Log
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import VERIFIED, DesiredTaskState, Signal, write_control
 from headwater.pipelines.loops.assembly import ensure_topics
-from headwater.pipelines.reports import VERIFY, StateChanged, TaskRun, TaskState
+from headwater.pipelines.reports import VERIFY, RemarksMade, StateChanged, TaskRun, TaskState
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.pipelines.time_travel.verify.verify import Verifier
@@ -24,7 +24,7 @@ LOOK_S_MAX = 60.0
 
 async def run_verifying(task: TaskRun) -> None:
     """Runs for ever. The first comparison is one interval after the last one, or after the start;
-    failures are logged and tried again when due."""
+    failures are reported and tried again one interval later."""
     loaded, log, clock = task.loaded, task.log, task.clock
     schedule = loaded.spec.verify
     assert schedule is not None, "the task is only there where the file wants it"
@@ -44,6 +44,11 @@ async def run_verifying(task: TaskRun) -> None:
             await verify_once(loaded, log, clock=clock)
         except HeadwaterError as error:
             logger.warning("%s could not be verified: %s", loaded.name, error)
+            problem = f"the last comparison failed: {loaded.redaction.scrub(error.problem)}"
+            hint = loaded.redaction.scrub(error.hint)
+            task.report(RemarksMade(loaded.name, VERIFY, VERIFY, problem, hint))
+        else:
+            task.report(RemarksMade(loaded.name, VERIFY, VERIFY, "", ""))
 
 
 async def verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import DesiredTaskState, read_desired
-from headwater.pipelines.reports import VERIFY
+from headwater.pipelines.reports import VERIFY, RemarksMade, Report
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.tasks import jobs_of
 from headwater.pipelines.time_travel.verify.schedule import verify_once
 from tests.pipelines.task_runs import task_run
+from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """
@@ -69,6 +70,47 @@ def test_a_table_of_which_its_target_has_nothing_yet_is_not_told_as_different(
         return await read_desired(world.log, world.loaded.name)
 
     assert not tell(tmp_path, PIPELINE.replace("SCHEDULE", "{every: 1ms}"), story).signals
+
+
+UNREADABLE = """
+pipeline: shop
+source: {type: sql, url: "sqlite:///source.db", tables: ["*"]}
+sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
+verify: {every: 1s}
+"""
+
+
+def test_the_reason_for_which_a_comparison_failed_is_told_until_one_succeeds(
+    tmp_path: Path,
+) -> None:
+    reports: list[Report] = []
+
+    def told() -> list[RemarksMade]:
+        return [each for each in reports if isinstance(each, RemarksMade)]
+
+    async def story(world: World) -> None:
+        await world.run()
+        (tmp_path / "source.db").rename(tmp_path / "hidden.db")
+        run = task_run(world.loaded, VERIFY, world.log, report=reports.append, until_end=False)
+        task = asyncio.create_task(checked_first()(run))
+        while not told():
+            await asyncio.wait([task], timeout=0.05)
+        (tmp_path / "hidden.db").rename(tmp_path / "source.db")
+        while told()[-1].problem:
+            await asyncio.wait([task], timeout=0.05)
+        task.cancel()
+        await asyncio.wait([task])
+
+    execute(
+        tmp_path / "source.db",
+        "CREATE TABLE items (id INTEGER PRIMARY KEY)",
+        "INSERT INTO items VALUES (1)",
+    )
+    tell(tmp_path, UNREADABLE, story)
+
+    first = told()[0]
+    assert first.task == VERIFY and first.hint
+    assert first.problem.startswith("the last comparison failed: ")
 
 
 def test_verify_is_a_task_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:

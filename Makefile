@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-cluster test check types architecture unit sim crash fuzz compat lowest constraints bench docs web release
+.PHONY: help venv demo demo-cluster test check types scripts-of-console architecture unit sim crash fuzz compat lowest constraints bench docs web release
 
 # Tests start hundreds of processes, which would all compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,13 +28,16 @@ demo-cluster: venv ## the same shop through three brokers, of which each is kill
 	@scripts/java.sh || true
 	@$(BIN)/python -m scripts.demo_cluster
 
-check: venv ## format, lint, types, architecture tests
+check: venv ## format, lint, types (those of the console's scripts with npm), architecture tests
 	$(BIN)/ruff format --check --output-format concise .
 	$(BIN)/ruff check --output-format concise .
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync types architecture
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync types scripts-of-console architecture
 
 types:
 	$(BIN)/mypy
+
+scripts-of-console:
+	@$(BIN)/python -m scripts.check_web
 
 architecture:
 	$(PYTEST) -q tests/architecture

@@ -35,8 +35,8 @@ BARE_NAMES = {
 """Imports that a browser cannot resolve, to files beside."""
 
 
-def main() -> None:
-    VENDOR.mkdir(parents=True, exist_ok=True)
+def copy_libraries(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
     lines = [
         "# Libraries of the console",
         "",
@@ -47,7 +47,7 @@ def main() -> None:
         "|---|---|---|---|---|",
     ]
     for name, (package, source) in FILES.items():
-        target = VENDOR / name
+        target = directory / name
         if name.endswith(".mjs"):
             target.write_text(browser_module((MODULES / package / source).read_text()))
         else:
@@ -60,7 +60,7 @@ def main() -> None:
     for package in dict.fromkeys(package for package, _ in FILES.values()):
         text = (MODULES / package / "LICENSE").read_text().strip()
         lines += ["", f"## Licence of {package}", "", "```", text, "```"]
-    (VENDOR / "README.md").write_text("\n".join(lines) + "\n")
+    (directory / "README.md").write_text("\n".join(lines) + "\n")
 
 
 def browser_module(text: str) -> str:
@@ -71,4 +71,4 @@ def browser_module(text: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    copy_libraries(VENDOR)

@@ -12,6 +12,8 @@ const token = sessionStorage.getItem(KEPT) ?? "";
 export const refused = signal(false);
 export const readOnly = signal(true);
 
+/** @typedef {{method?: string, accept?: string, signal?: AbortSignal, body?: unknown}} AskOptions */
+/** @param {string} path @param {AskOptions} [options] */
 export async function ask(path, { method = "GET", accept = "application/json", signal: ended, body } = {}) {
   const answer = await fetch(`/api/v1${path}`, {
     method, signal: ended, body: body === undefined ? undefined : JSON.stringify(body), headers: { Accept: accept, Authorization: `Bearer ${token}` } });
@@ -19,6 +21,7 @@ export async function ask(path, { method = "GET", accept = "application/json", s
   return answer;
 }
 
+/** @param {string} path @param {AskOptions} [options] */
 export async function fetched(path, options) {
   const answer = await ask(path, options), content = await answer.json();
   if (!answer.ok) throw new ApiError(content.error ?? { problem: `answer ${answer.status}` });

@@ -30,6 +30,8 @@ function Later({ module, name, ...given }) {
 
 const later = (module, name, key = "", given = {}) => html`<${Later} key=${`${module} ${name} ${key}`} module=${module} name=${name} ...${given} />`;
 
+/** @typedef {(...parts: string[]) => any} OfParts */
+/** @type {[RegExp, OfParts, OfParts][]} */
 const PAGES = [
   [/^\/$/, () => html`<${Overview} />`, () => "Headwater"],
   [/^\/pipelines\/([^/]+)$/, (pipeline) => later("pipeline", "Pipeline", pipeline, { pipeline }), (pipeline) => pipeline],
@@ -46,6 +48,7 @@ const PAGES = [
   [/^\/cluster$/, () => later("cluster", "Cluster"), () => "Cluster"],
   [/^\/audit$/, () => later("runs", "Audit"), () => "Who did what"],
 ];
+/** @type {[string, string, string, (path: string) => boolean][]} */
 const RAIL = [
   ["/", "Pipelines", "M3 6c3-4 5-4 7 0s4 4 7 0M3 13c3-4 5-4 7 0s4 4 7 0", (path) => path === "/" || path.startsWith("/pipelines")],
   ["/log", "Log", "M3 4h14M3 8h14M3 12h9M3 16h9", (path) => path.startsWith("/log")],

@@ -19,6 +19,7 @@ export async function follow() {
 }
 
 // Server-sent events of a body, as pairs of kind and content.
+/** @param {ReadableStream<BufferSource>} body @returns {AsyncGenerator<[string, any]>} */
 export async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

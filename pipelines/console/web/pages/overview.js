@@ -87,7 +87,7 @@ function Find() {
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, []);
-  const all = Object.entries(status.value.pipelines).flatMap(([pipeline, each]) => Object.keys(each.tables).map((table) => [pipeline, table]));
+  const all = Object.entries(status.value.pipelines).flatMap(([pipeline, each]) => Object.keys(each.tables).map((table) => /** @type {[string, string]} */ ([pipeline, table])));
   const found = asked ? all.filter((each) => each.join("/").includes(asked)).slice(0, 8) : [];
   const to = ([pipeline, table]) => `/pipelines${place(pipeline)}/tables${place(table)}`;
   return html`<div class="find"><label class="hidden" for="find">Find a table</label>

@@ -111,7 +111,7 @@ function Machine({ pipeline, table }) {
     const timer = setTimeout(() => {
       const url = new URL(location.href);
       if (chosen) url.searchParams.set("key", chosen);
-      url.searchParams.set("at", Math.round(atMs));
+      url.searchParams.set("at", String(Math.round(atMs)));
       history.replaceState(null, "", url);
     }, 150);
     return () => clearTimeout(timer);

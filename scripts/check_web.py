@@ -1,4 +1,4 @@
-"""Checks the console's scripts with TypeScript, and that its libraries are what `make web` writes."""
+"""Checks the console's scripts with TypeScript, and its libraries against their lock file."""
 
 import re
 import shutil

@@ -94,7 +94,9 @@ async def repair_log(
         if masks.schema(declare_nan_columns(changes.schema)) != repair.stored.schema:
             raise SourceRejected(
                 "the table has another schema than the log",
-                hint="let the pipeline read a change of the table, then verify again",
+                hint="let the pipeline read a change of the table, then verify again; if that"
+                f" does not help, headwater snapshot start {repair.loaded.name}/"
+                f"{repair.stored.schema.table} reads it again",
                 table=str(repair.stored.schema.table),
             )
         rows = _rows_of(repair, masks, changes, wanted)

@@ -17,7 +17,8 @@ from headwater.config.redaction import Redaction
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.pipelines.file.spec import PipelineSpec
 from headwater.pipelines.reports import RowsMoved, StateChanged, TaskRun, TaskState
-from headwater.pipelines.running.worker import work
+from headwater.pipelines.running import worker
+from tests.pipelines.run_process import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "tests.pipelines.running.fake_tasks")
 
@@ -109,7 +110,9 @@ async def die(notes: Path, task: str, move: Callable[[], None]) -> None:
 
 
 async def speak(notes: Path, task: str, move: Callable[[], None]) -> None:
-    """In one write, as sinks do: others write there too."""
+    """In one write, as sinks do: others write there too. It cleans up however busy the machine
+    is."""
+    worker.ORPHAN_S_MAX = PATIENCE_S
     sys.stdout.write("a row for stdout\n")
     sys.stdout.flush()
     await wait(notes, task, move)
@@ -130,7 +133,7 @@ def main() -> None:
     parser.add_argument("--stdout", type=int)
     parser.add_argument("--level", type=int)
     from_wire: Any = FakePipeline.from_wire
-    work(run_task, from_wire, stdout=parser.parse_args().stdout)
+    worker.work(run_task, from_wire, stdout=parser.parse_args().stdout)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,11 @@ class SliceForms:
         if self._met[schema.table] > number:
             self._reached[schema.table] = self._met[schema.table], schema
 
+    def is_behind(self, schema: TableSchema) -> bool:
+        """Returns whether an earlier attempt came to a later form of the table."""
+        number, _ = self._reached.get(schema.table, (0, schema))
+        return self._met.get(schema.table, 0) < number
+
     def end(self) -> None:
         """Ends the slice."""
         self._reached.clear()
@@ -52,8 +57,8 @@ class SliceForms:
     def find_names(self, schema: TableSchema, names: Names) -> dict[str, str]:
         """Returns the target's names of the columns. A column is left out if another one has its
         name in the form that was reached: the target does not have it any more."""
-        number, reached = self._reached.get(schema.table, (0, schema))
-        if self._met.get(schema.table, 0) >= number or reached.id != schema.id:
+        _, reached = self._reached.get(schema.table, (0, schema))
+        if not self.is_behind(schema) or reached.id != schema.id:
             return names(schema)
         ids = self._ids.get(schema.table, {})
         return _under_later_names(schema, ids, names(schema), reached, names(reached))

@@ -125,7 +125,8 @@ class SqlTables:
                 column_ids=stored_ids(mark.generation),
             )
         except RebuildNeeded:
-            if not is_unfilled(mark.generation):
+            # Made anew for each of two forms of a slice, the table would never get to its end.
+            if self.forms.is_behind(schema) or not is_unfilled(mark.generation):
                 raise
             return self._create_anew(schema, expected, layout, settings)
         stays = {**shaping.layout.stays, **self._find_outgrown(schema, expected, shaping.layout)}

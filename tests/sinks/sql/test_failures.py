@@ -293,6 +293,21 @@ async def test_a_table_that_no_slice_was_applied_to_gets_the_form_of_the_next(
     ]
 
 
+async def test_a_column_of_two_types_in_the_first_slice_needs_a_rebuild(bench: SqlBench) -> None:
+    """Even if the table is empty when its column has the second type."""
+    topic, sink = ScriptedTopic(), bench.sink()
+    days, numbers = pa.date32(), pa.list_(pa.int64())
+    former = schema_of("public.orders", id=pa.int64(), v=days)
+    topic.append(former, ("c", {"id": 1, "v": None}), ("d", {"id": 1}))
+    topic.append(schema_of("public.orders", id=pa.int64(), v=numbers), ("c", {"id": 2, "v": [1]}))
+    await sink.committed_offsets([topic.name])
+
+    with pytest.raises(RebuildNeeded):
+        async with asyncio.timeout(PATIENCE_S):
+            await sink.apply(topic.slice())
+    await sink.close()
+
+
 async def test_a_table_that_a_killed_run_makes_at_the_last_moment_is_taken(
     bench: SqlBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ class EmbeddedLog(KafkaLog):
         return KafkaSettings(
             bootstrap=[self.endpoint],
             security=security_at(self.running.describe()),
+            rack=self.running.broker.settings.rack,
             unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS,
         )
 

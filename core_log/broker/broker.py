@@ -123,6 +123,7 @@ class Broker:
         self.replicas = Replicas(self)
         self.proposals = InSyncProposals(self)
         self.find_led = self.replicas.find_led
+        self.find_readable = self.replicas.find_readable
         self.coordination: Coordination | None = None
         self.address: Address = ("", 0)
         self.is_open = False
@@ -206,6 +207,12 @@ class Broker:
     def is_controller(self) -> bool:
         """Whether this broker leads the metadata quorum, so that it decides."""
         return self.quorum.is_leader
+
+    @property
+    def racks(self) -> Mapping[int, str | None]:
+        """The racks of the brokers that are alive."""
+        image = self.image
+        return {each: image.brokers[each].rack for each in image.alive}
 
     @property
     def needs_peers(self) -> bool:
@@ -406,7 +413,7 @@ class Broker:
         """Answers waiting fetches with the records there are, so that a stop need not wait for
         them."""
         self.is_stopping = True
-        for partition in self.partitions:
+        for partition in self.replicas.all:
             partition.wake()
             partition.wake_followers()
 

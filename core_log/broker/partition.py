@@ -186,13 +186,13 @@ class Partition:
     def wake(self) -> None:
         if self.leader is None or self.log.failure is not None or self.is_deleted:
             self._wake_refused()
-            return
-        committed, waiters = self.role.high_watermark, self._commit_waiters
-        while waiters and waiters[0][0] <= committed:
-            tell(waiters.popleft()[1], ErrorCode.NONE)
-        if self._sync_waiters:
-            self._wake_synced()
-        if self._fetch_waiters:
+        else:
+            committed, waiters = self.role.high_watermark, self._commit_waiters
+            while waiters and waiters[0][0] <= committed:
+                tell(waiters.popleft()[1], ErrorCode.NONE)
+            if self._sync_waiters:
+                self._wake_synced()
+        if self._fetch_waiters:  # a follower has readers, too
             for wake in tuple(self._fetch_waiters):
                 call(wake)
 
@@ -206,9 +206,6 @@ class Partition:
         for good as far as those who wait are concerned."""
         self._refuse_waiters(self.refusal)
         self._wake_synced()
-        fetches, self._fetch_waiters = self._fetch_waiters, {}
-        for wake in fetches:
-            call(wake)
         self.wake_followers()
         self._on_progress()
 
@@ -441,7 +438,8 @@ class Partition:
     def park(self, wake: Wake, *, reach: Reach) -> None:
         """Calls `wake` whenever more may be readable, until `unpark`."""
         self._fetch_waiters[wake] = reach is Reach.STABLE
-        if self.role.high_watermark < self.log.end_offset and self._is_awaited:
+        is_behind = self.role.high_watermark < self.log.end_offset
+        if self.leader is not None and is_behind and self._is_awaited:
             self._flusher.note_write(self, is_urgent=True)
 
     def unpark(self, wake: Wake) -> None:
@@ -453,6 +451,11 @@ class Partition:
 
     def unpark_follower(self, wake: Wake) -> None:
         self._follower_waiters.pop(wake, None)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether clients wait here for more."""
+        return bool(self._fetch_waiters)
 
     @property
     def _is_awaited(self) -> bool:

@@ -150,8 +150,8 @@ class Peers:
         known = self._nodes.get(key)
         if known is not None and (known.host, known.port) == address:
             return known
-        if known is not None:  # it has come back elsewhere
-            known.close()
+        if known is not None:
+            known.leave()
         host, port = address
         node = self._nodes[key] = Node(host, port, dial=self._dial, settings=self._settings)
         return node

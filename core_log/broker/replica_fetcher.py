@@ -195,6 +195,7 @@ class LeaderFetcher:
                     high_watermark=partition.high_watermark,
                     cleaned_to=log.cleaned_to,
                     deletes_dropped_to=log.deletes_dropped_to,
+                    has_readers=partition.has_readers,
                 )
             )
         return ReplicaFetchRequest(
@@ -240,6 +241,8 @@ class LeaderFetcher:
                 self._delay(partition, RETRY_S)
         if follower.high_watermark < before:
             self._broker.store.lower_high_watermark(partition.log, follower.high_watermark)
+        if follower.high_watermark != before:
+            partition.wake()
         if is_taken:
             self._broker.replicas.forget_failure(partition)
         if line.records and partition in self._partitions:  # the others come first the next time

@@ -60,7 +60,7 @@ def _refused(broker: "Broker", part: FetchPart) -> FetchedPartition:
 
 class ReplicaFetch:
     """One request of a follower. Its answer has only the partitions with news, and waits until
-    there is one."""
+    there is one. A new high watermark is news only for a follower with readers."""
 
     def __init__(
         self,
@@ -89,14 +89,15 @@ class ReplicaFetch:
         self._reply = Reply(blocks=True)
         wait_s = self._request.wait_ms_max / 1000
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish, {})
-        self._parked = [
-            (partition, wake)
-            for index, part in enumerate(self._request.parts)
-            if (partition := self._broker.find_led(part.topic, part.partition)) is not None
-            for wake in (partial(self._on_change, index),)
-        ]
-        for partition, wake in self._parked:
+        for index, part in enumerate(self._request.parts):
+            partition = self._broker.find_led(part.topic, part.partition)
+            if partition is None:
+                continue
+            wake = partial(self._on_change, index)
+            self._parked.append((partition, wake))
             partition.park_follower(wake)
+            if self._asked[index].has_readers:
+                partition.park(wake, reach=Reach.COMMITTED)
         return self._reply
 
     def _note_progress(self) -> None:
@@ -148,6 +149,7 @@ class ReplicaFetch:
             or line.diverging is not None
             or line.log_start_offset > part.log_start_offset
             or line.marks != (asked.cleaned_to, asked.deletes_dropped_to)
+            or (asked.has_readers and line.high_watermark > asked.high_watermark)
         )
         return line if has_news else None
 
@@ -207,4 +209,5 @@ class ReplicaFetch:
             self._timer = None
         for partition, wake in self._parked:
             partition.unpark_follower(wake)
+            partition.unpark(wake)
         self._parked.clear()

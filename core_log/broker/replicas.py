@@ -39,7 +39,7 @@ class Replicas:
     def __init__(self, broker: "Broker") -> None:
         self._broker, self._node_id = broker, broker.node_id
         self._hosted: dict[tuple[str, int], Partition] = {}
-        self._led: dict[tuple[str | bytes, int], Partition] = {}
+        self._found: dict[tuple[str | bytes, int], Partition] = {}
         """By name and by id, so that a request finds its partition by one look."""
         self._reasons: dict[tuple[str, int], str] = {}
         self._pending: set[tuple[str, int]] = set()
@@ -67,7 +67,14 @@ class Replicas:
     def find_led(self, topic: str | bytes, index: int) -> Partition | None:
         """Returns the partition of that topic, by name or id, if this broker leads and serves
         it."""
-        found = self._led.get((topic, index))
+        found = self._found.get((topic, index))
+        is_led = found is not None and found.leader is not None and found.is_served
+        return found if is_led else None
+
+    def find_readable(self, topic: str | bytes, index: int) -> Partition | None:
+        """Returns the same, also if this broker only follows: what is committed may be read from
+        any replica (KIP-392)."""
+        found = self._found.get((topic, index))
         return found if found is not None and found.is_served else None
 
     def why_not_led(self, topic: str | bytes, index: int) -> ErrorCode:
@@ -241,13 +248,11 @@ class Replicas:
         self.fetchers.leave(partition)
         leader = self._new_leader(partition.log, topic, record, partition.high_watermark)
         partition.lead(leader)
-        self._enter_led(partition)
         self._tell_elected(partition)
 
     def _follow(self, partition: Partition, topic: Topic, record: PartitionRecord) -> None:
         follower = partition.follower
         if follower is None:
-            self._leave_led(partition)
             log, mark = partition.log, partition.high_watermark
             try:
                 partition.follow(self._new_follower(log, topic, record, mark))
@@ -304,24 +309,16 @@ class Replicas:
         if former is not None:
             self.fetchers.leave(former)
         self._hosted[partition.topic, partition.index] = partition
-        self._leave_led(partition)
-        if partition.leader is not None:
-            self._enter_led(partition)
+        self._found[partition.topic, partition.index] = partition
+        self._found[partition.topic_id.bytes, partition.index] = partition
         return partition
-
-    def _enter_led(self, partition: Partition) -> None:
-        self._led[partition.topic, partition.index] = partition
-        self._led[partition.topic_id.bytes, partition.index] = partition
-
-    def _leave_led(self, partition: Partition) -> None:
-        self._led.pop((partition.topic, partition.index), None)
-        self._led.pop((partition.topic_id.bytes, partition.index), None)
 
     def _drop(self, name: str, index: int) -> None:
         partition = self._hosted.pop((name, index), None)
         self._reasons.pop((name, index), None)
         if partition is not None:
-            self._leave_led(partition)
+            self._found.pop((name, index), None)
+            self._found.pop((partition.topic_id.bytes, index), None)
             self.fetchers.leave(partition)
             partition.close_waiters()
             self._tell_resigned(partition)
@@ -386,4 +383,4 @@ class Replicas:
     def clear(self) -> None:
         """Forgets all partitions: a file is closed with its last reference."""
         self._hosted.clear()
-        self._led.clear()
+        self._found.clear()

@@ -28,7 +28,7 @@ from headwater.core_log.protocol.messages.metadata import (
 
 A = TypeVar("A")
 T = TypeVar("T")
-NO_TOPIC_ID = UUID(int=0)
+NO_TOPIC_ID, NO_EPOCH = UUID(int=0), -1
 INQUIRY_S = 0.5
 """Wait for one answer about a silent broker, and between two of them."""
 DISK_ANSWER_S = 1.0
@@ -41,6 +41,7 @@ ROOM_BYTES_MIN = 1 << 20
 class KnownTopic:
     topic_id: UUID
     leaders: Mapping[int, int]  # partition -> broker, -1 if there is none
+    epochs: Mapping[int, int]  # partition -> leader epoch, -1 if the broker did not say
     known_at_s: float
 
 
@@ -160,6 +161,12 @@ class Cluster:
         known = self._topics.get(name)
         return known.topic_id if known else NO_TOPIC_ID
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Returns the epoch of the leader as far as it is known: a broker that only follows answers
+        nobody who takes it for the leader of an earlier one."""
+        known = self._topics.get(partition.topic)
+        return known.epochs.get(partition.partition, NO_EPOCH) if known else NO_EPOCH
+
     def topic_name(self, topic_id: UUID) -> str | None:
         names = (name for name, known in self._topics.items() if known.topic_id == topic_id)
         return next(names, None)
@@ -205,6 +212,7 @@ class Cluster:
         self._topics[topic.name] = KnownTopic(
             topic.topic_id,
             {part.partition_index: part.leader_id for part in topic.partitions},
+            {part.partition_index: part.leader_epoch for part in topic.partitions},
             asyncio.get_running_loop().time(),
         )
 
@@ -252,7 +260,7 @@ class Cluster:
         known = self._nodes.get(node_id)
         if known is None or (known.host, known.port) != (host, port):
             if known is not None:
-                known.close()
+                known.leave()
             known = self._nodes[node_id] = self._node(host, port)
         return known
 

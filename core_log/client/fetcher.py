@@ -7,8 +7,9 @@ from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.client.gather import first, together
 from headwater.core_log.client.offsets import EARLIEST, LATEST, LogOffsets
+from headwater.core_log.client.read_replicas import ReadReplicas
 from headwater.core_log.foundation.errors import CorruptLog, PositionLost, UnreadableBatch
-from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.connection import ConnectionLost, RetriableFailure
 from headwater.core_log.links.node import Node
 from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -26,6 +27,7 @@ class Fetcher:
 
     def __init__(self, cluster: Cluster, offsets: LogOffsets) -> None:
         self._cluster, self._offsets = cluster, offsets
+        self._replicas = ReadReplicas(cluster)
 
     async def fetch(
         self, wanted: Offsets, *, limit: FetchLimit, isolation: Isolation
@@ -35,25 +37,28 @@ class Fetcher:
             return []
 
         async def attempt() -> Sequence[Fetched]:
-            leaders = await self._cluster.leaders(wanted)
-            if len(leaders) == 1:
-                return await self._poll(next(iter(leaders)), wanted, limit, isolation)
-            return await self._poll_all(leaders, wanted, limit, isolation)
+            while True:
+                named = self._replicas.count
+                nodes = self._replicas.use(await self._cluster.leaders(wanted))
+                if len(nodes) == 1:
+                    found = await self._poll(next(iter(nodes)), wanted, limit, isolation)
+                else:
+                    found = await self._poll_all(nodes, wanted, limit, isolation)
+                if found or self._replicas.count == named:
+                    return found
 
         return await self._cluster.persist(attempt)
 
     async def _poll_all(
         self,
-        leaders: Mapping[Node, list[TopicPartition]],
+        nodes: Mapping[Node, list[TopicPartition]],
         wanted: Offsets,
         limit: FetchLimit,
         isolation: Isolation,
     ) -> Sequence[Fetched]:
         """Returns at once what some broker has at once; else the first answer with records."""
-        bytes_max = max(limit.bytes_max // len(leaders), 1)
-        shares = [
-            (node, {each: wanted[each] for each in theirs}) for node, theirs in leaders.items()
-        ]
+        bytes_max = max(limit.bytes_max // len(nodes), 1)
+        shares = [(node, {each: wanted[each] for each in theirs}) for node, theirs in nodes.items()]
         at_once = FetchLimit(bytes_max, bytes_min=limit.bytes_min, wait_ms_max=0)
         answers = await together(
             self._poll(node, share, at_once, isolation) for node, share in shares
@@ -71,6 +76,7 @@ class Fetcher:
             said = await node.poll(request, wait_ms=limit.wait_ms_max)
         except ConnectionLost:
             for partition in wanted:
+                self._replicas.drop(partition)
                 self._cluster.forget_topic(partition.topic)
             raise
         check(said.error_code)
@@ -80,6 +86,9 @@ class Fetcher:
             name = topic.topic or names[topic.topic_id]
             for line in topic.partitions:
                 partition = TopicPartition(name, line.partition_index)
+                if line.preferred_read_replica != NO_REPLICA:
+                    self._replicas.name(partition, line.preferred_read_replica)
+                    continue
                 await self._check(line, partition, wanted[partition])
                 fetched = _visible(line, partition, wanted[partition], isolation)
                 if fetched.next_offset > wanted[partition]:
@@ -90,7 +99,10 @@ class Fetcher:
         topics: dict[str, list[FetchPartition]] = {}
         for (topic, index), offset in wanted.items():
             part = FetchPartition(
-                partition=index, fetch_offset=offset, partition_max_bytes=limit.bytes_max
+                partition=index,
+                current_leader_epoch=self._cluster.leader_epoch(TopicPartition(topic, index)),
+                fetch_offset=offset,
+                partition_max_bytes=limit.bytes_max,
             )
             topics.setdefault(topic, []).append(part)
         return FetchRequest(
@@ -98,6 +110,7 @@ class Fetcher:
             min_bytes=limit.bytes_min,
             max_bytes=limit.bytes_max,
             isolation_level=isolation.value,
+            rack_id=self._cluster.settings.rack,
             topics=[
                 FetchTopic(topic=name, topic_id=self._cluster.topic_id(name), partitions=parts)
                 for name, parts in topics.items()
@@ -106,6 +119,9 @@ class Fetcher:
 
     async def _check(self, line: PartitionData, partition: TopicPartition, offset: int) -> None:
         code = ErrorCode(line.error_code)
+        was_elsewhere = code is not ErrorCode.NONE and self._replicas.drop(partition)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and was_elsewhere:
+            raise RetriableFailure("the replica does not have the offset", **partition._asdict())
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise await self._lost_error(partition, offset)
         if code is ErrorCode.CORRUPT_MESSAGE:
@@ -149,7 +165,7 @@ def _visible(
     return Fetched(partition, *committed_batches(data, offset, aborted))
 
 
-NOTHING = memoryview(b"")
+NOTHING, NO_REPLICA = memoryview(b""), -1
 MAGIC_AT = 16
 
 

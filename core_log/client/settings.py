@@ -15,6 +15,9 @@ class KafkaSettings(Settings):
     """HOST:PORT of some brokers; the first that answers names the others."""
     security: SecuritySettings = SecuritySettings()
     """Encryption and authentication of connections; the keys are below."""
+    rack: str = ""
+    """Where this client is, as Kafka's client.rack: a replica that is in sync in the same rack is
+    read instead of the leader."""
     client_id: str = "headwater"
     """Name of this client in the cluster's logs and quotas."""
     connect_wait_ms_max: int = Field(5_000, ge=1)

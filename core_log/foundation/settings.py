@@ -304,8 +304,9 @@ class BrokerSettings(Settings):
     node_id: int = Field(1, ge=0)
     """Number of this broker in its cluster."""
     rack: str = ""
-    """Where this broker is: another room, zone or machine. The replicas of a partition lie in
-    different racks as far as there are enough."""
+    """Where this broker is: a room, a zone. The replicas of a partition lie in different racks as
+    far as there are enough, and clients of the same rack (client.rack) read from this broker what
+    it has in sync."""
     join: list[str] = []
     """HOST:PORT of some brokers of the cluster that this one joins; without any it begins a cluster
     of its own."""

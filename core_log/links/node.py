@@ -43,7 +43,7 @@ class Node:
         self._opening, self._opening_poll = asyncio.Lock(), asyncio.Lock()
         self._requests: Rpc | None = None
         self._polls: list[Rpc] = []
-        self._is_closed = False
+        self._is_closed = self._has_moved = False
 
     @property
     def address(self) -> str:
@@ -96,17 +96,24 @@ class Node:
         link = await open_link(self.host, self.port, self._dial, self._settings, self._on_overdue)
         try:
             self._check_open()  # it may have been closed meanwhile
-        except LogUnavailable:
+        except (LogUnavailable, ConnectionLost):
             link.close()
             raise
         return link
 
     def _check_open(self) -> None:
+        if self._has_moved:
+            raise ConnectionLost("the broker has another address now", was=self.address)
         if self._is_closed:
             raise LogUnavailable("the log was closed", hint="open it anew")
 
     def close(self) -> None:
         self._is_closed = True
+        self.disconnect()
+
+    def leave(self) -> None:
+        """The broker has come back elsewhere: what is under way here is lost, and asked again."""
+        self._has_moved = True
         self.disconnect()
 
     def disconnect(self) -> None:

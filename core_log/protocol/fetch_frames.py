@@ -16,10 +16,11 @@ from headwater.core_log.protocol.frames import (
 from headwater.core_log.protocol.primitives import read_varint, varint_bytes
 from headwater.core_log.protocol.replica_fetch import CLEANED_TO, DELETES_DROPPED_TO
 
+RACKS_FROM = 11
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 
-NO_MARKS = (0, 0)
+NO_MARKS, NO_REPLICA = (0, 0), -1
 _SHORT, _INT, _LONG = Struct(">h"), Struct(">i"), Struct(">q")
 _HEAD_TO_V14 = Struct(">iiiibii")  # replica, wait, min, max, isolation, session id and epoch
 _HEAD_FROM_V15 = Struct(">iiibii")
@@ -58,6 +59,8 @@ class FetchFrame(NamedTuple):
     isolation: int
     session_id: int
     session_epoch: int
+    rack: str
+    """Where the client is, from version 11 on (KIP-392)."""
     parts: list[FetchPart]
 
 
@@ -76,6 +79,7 @@ class FetchLine(NamedTuple, Generic[S]):
     record_bytes: int = 0
     diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
     marks: tuple[int, int] = NO_MARKS  # how far compaction goes, and drops deletes, for a follower
+    read_replica: int = NO_REPLICA  # the broker that the client should read from instead
 
 
 def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
@@ -102,16 +106,21 @@ def _read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
         replica_id, wait, low, high, isolation = _HEAD_TO_V6.unpack_from(frame, position)
         position += _HEAD_TO_V6.size
     if version >= FLEXIBLE_FROM:
-        parts, position = _read_flexible_parts(frame, position, version)
+        parts, rack, position = _read_flexible_parts(frame, position, version)
         replica_id, replica_epoch = _replica_in_tags(frame, position, replica_id)
     else:
-        parts = _read_plain_parts(frame, position, version)
+        parts, position = _read_plain_parts(frame, position, version)
+        rack = _read_plain_rack(frame, position) if version >= RACKS_FROM else ""
     return FetchFrame(
-        replica_id, replica_epoch, wait, low, high, isolation, session_id, session_epoch, parts
+        *(replica_id, replica_epoch, wait, low, high, isolation, session_id, session_epoch),
+        rack,
+        parts,
     )
 
 
-def _read_plain_parts(frame: memoryview, position: int, version: int) -> list[FetchPart]:
+def _read_plain_parts(
+    frame: memoryview, position: int, version: int
+) -> tuple[list[FetchPart], int]:
     parts: list[FetchPart] = []
     topic_count = _INT.unpack_from(frame, position)[0]
     position += 4
@@ -132,12 +141,25 @@ def _read_plain_parts(frame: memoryview, position: int, version: int) -> list[Fe
                 index, offset, size = _PART_TO_V4.unpack_from(frame, position)
                 position += _PART_TO_V4.size
             parts.append(FetchPart(topic, index, epoch, offset, -1, start, size))
-    return parts
+    return parts, position
+
+
+def _read_plain_rack(frame: memoryview, position: int) -> str:
+    """Reads what follows the parts: topics that are forgotten, and the rack."""
+    forgotten_count = _INT.unpack_from(frame, position)[0]
+    position += 4
+    for _ in range(check_count(forgotten_count, frame, position)):
+        size = _SHORT.unpack_from(frame, position)[0]
+        _, position = text(frame, position + 2, size)
+        index_count = _INT.unpack_from(frame, position)[0]
+        position += 4 + 4 * check_count(index_count, frame, position)
+    size = _SHORT.unpack_from(frame, position)[0]
+    return text(frame, position + 2, size)[0]
 
 
 def _read_flexible_parts(
     frame: memoryview, position: int, version: int
-) -> tuple[list[FetchPart], int]:
+) -> tuple[list[FetchPart], str, int]:
     parts: list[FetchPart] = []
     topic_count, position = read_varint(frame, position)
     for _ in range(check_count(topic_count - 1, frame, position)):
@@ -157,8 +179,8 @@ def _read_flexible_parts(
         position += 4 * check_count(index_count - 1, frame, position)
         position = skip_tags(frame, position)
     rack_size, position = read_varint(frame, position)
-    _, position = text(frame, position, rack_size - 1)
-    return parts, position
+    rack, position = text(frame, position, rack_size - 1)
+    return parts, rack, position
 
 
 def _topic(frame: memoryview, position: int, version: int) -> tuple[str | bytes, int]:
@@ -253,8 +275,8 @@ def _write_plain(
             aborted = line.aborted
             writer.pending.append(_INT.pack(-1 if aborted is None else len(aborted)))
             writer.pending += (_ABORTED.pack(*each) for each in aborted or ())
-            if version >= 11:
-                writer.pending.append(_INT.pack(-1))  # no preferred read replica
+            if version >= RACKS_FROM:
+                writer.pending.append(_INT.pack(line.read_replica))
             writer.pending.append(_INT.pack(line.record_bytes))
             writer.add_records(line)
 
@@ -304,7 +326,7 @@ def _write_flexible(
             writer.pending.append(b"\0" if aborted is None else varint_bytes(len(aborted) + 1))
             for each in aborted or ():
                 writer.pending += (_ABORTED.pack(*each), b"\0")
-            writer.pending += (_INT.pack(-1), varint_bytes(line.record_bytes + 1))
+            writer.pending += (_INT.pack(line.read_replica), varint_bytes(line.record_bytes + 1))
             writer.add_records(line)
             if line.diverging is None and line.marks is NO_MARKS:
                 writer.pending.append(b"\0")

@@ -22,6 +22,9 @@ from headwater.core_log.protocol.primitives import ZERO_UUID
 CLEANED_TO, DELETES_DROPPED_TO = 10_000, 10_001
 """Tags of our own, far above Kafka's. In a request they are what the follower has stored, in an
 answer what the leader has announced."""
+HAS_READERS = 10_002
+"""Tag of our own: clients wait at the follower, so that it is to be told of a new high watermark at
+once."""
 
 
 @request(api_key=1, versions=(18, 18), flexible_from=12)
@@ -57,6 +60,7 @@ class ReplicaFetchPartition:
     high_watermark: Annotated[Int64, Tagged(1)] = 0x7FFF_FFFF_FFFF_FFFF
     cleaned_to: Annotated[Int64, Tagged(CLEANED_TO)] = 0
     deletes_dropped_to: Annotated[Int64, Tagged(DELETES_DROPPED_TO)] = 0
+    has_readers: Annotated[bool, Tagged(HAS_READERS)] = False
 
 
 @response(versions=(18, 18), flexible_from=12)

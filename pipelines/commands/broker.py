@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     help="Address that clients and brokers are told to connect to.  [default: that of --listen]",
 )
 @click.option(
+    "--rack",
+    metavar="NAME",
+    default="",
+    help="Where this broker is: replicas lie in different racks, and are read from near ones.",
+)
+@click.option(
     "--cluster-secret",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -75,6 +81,7 @@ def broker(
     listen: str,
     join: str,
     advertise: str,
+    rack: str,
     cluster_secret: Path | None,
     begin: bool,
     settings: tuple[str, ...],
@@ -95,6 +102,7 @@ def broker(
 
     named: dict[str, object] = {"cluster_secret": cluster_secret} if cluster_secret else {}
     named |= {"advertise": advertise} if advertise else {}
+    named |= {"rack": rack} if rack else {}
     named |= {"begin": True} if begin else {}
     chosen = broker_settings(data, listen, settings, join=join, **named)
     quiet = logging.ERROR if output.is_quiet else logging.INFO

@@ -7,7 +7,7 @@ from headwater.config.document import MappingNode, plain
 
 PROCESS_KEYS = ("workers", "tests", "http", "notify")
 """Keys of a pipeline file that change nothing of a running task."""
-MACHINE_KEYS = ("path", "listen", "cluster", "fsync", "bootstrap", "security")
+MACHINE_KEYS = ("path", "listen", "cluster", "fsync", "bootstrap", "security", "rack")
 """Keys of `log` that say how one machine reaches the log."""
 DIGITS = 32
 

@@ -60,9 +60,6 @@ class ClusterSettings(YamlSettings):
     node_id: int = Field(1, ge=0)
     """Number of this broker in the cluster, different on each machine: `${env:NODE_ID}`, for
     example."""
-    rack: str = ""
-    """Where this broker is: another room, zone or machine. The replicas of a partition lie in
-    different racks as far as there are enough."""
     advertise: str = Field("", pattern=rf"^({ADDRESS})?$")
     """HOST:PORT that clients and other brokers are told to connect to; by default that of
     `log.listen`."""
@@ -87,6 +84,10 @@ class LogSettings(YamlSettings):
     cluster: ClusterSettings | None = None
     """The embedded log is one broker of a cluster, and runs on its brokers share their tasks.
     Default: it is alone, and has its pipelines to itself."""
+    rack: str = ""
+    """Where this machine is: a room, a zone. Records are read from a replica there, if one is in
+    sync (Kafka's client.rack). It is also the rack of the embedded log in a cluster, where the
+    replicas of a partition lie in different racks as far as there are enough."""
     fsync: Literal["group", "never"] = "group"
     """`group`: records are written only when they are on disk, synced in groups; `never`: the
     kernel decides when."""
@@ -139,7 +140,7 @@ class LogSettings(YamlSettings):
             place |= {
                 "node_id": self.cluster.node_id,
                 "join": list(self.cluster.join),
-                "rack": self.cluster.rack,
+                "rack": self.rack,
                 "advertise": self.cluster.advertise,
                 "cluster_secret": None if secret is None else directory / secret,
                 "security": self.cluster.security.beside(directory),

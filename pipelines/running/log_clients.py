@@ -26,6 +26,7 @@ def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaS
     settings = KafkaSettings(
         bootstrap=list(bootstrap),
         security=security_of_log(log, data=loaded.log_path, directory=loaded.directory),
+        rack=log.rack,
         client_id=f"headwater-{loaded.name}",
         transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
     )

@@ -49,6 +49,10 @@ controller.quorum.election.timeout.ms=1000
 log.cleaner.backoff.ms=500
 """
 """Kafka's default session is nine seconds, for which every scenario would wait."""
+NEAR = """
+broker.rack={rack}
+replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
+"""
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
@@ -187,6 +191,7 @@ class KafkaNodes(Nodes):
         links: Links | None = None,
         *,
         properties: str = QUICK,
+        racks: Mapping[int, str] | None = None,
     ) -> None:
         super().__init__(directory, links)
         self._java = java
@@ -200,7 +205,8 @@ class KafkaNodes(Nodes):
                 controller=self._controllers[node],
                 data=self.data(node),
             )
-            self._properties(node).write_text(text + properties)
+            place = NEAR.format(rack=racks[node]) if racks else ""
+            self._properties(node).write_text(text + properties + place)
 
     def _properties(self, node: int) -> Path:
         return self.directory / f"node-{node}.properties"
@@ -226,10 +232,15 @@ class HeadwaterNodes(Nodes):
     """Ours; the first begins the cluster and the others join it."""
 
     def __init__(
-        self, directory: Path, links: Links | None = None, *, settings: Sequence[str] = ()
+        self,
+        directory: Path,
+        links: Links | None = None,
+        *,
+        settings: Sequence[str] = (),
+        racks: Mapping[int, str] | None = None,
     ) -> None:
         super().__init__(directory, links)
-        self._settings = settings
+        self._settings, self._racks = settings, racks or {}
 
     def data(self, node: int) -> Path:
         return self.directory / f"data-{node}"
@@ -249,5 +260,6 @@ class HeadwaterNodes(Nodes):
             *program,
             *place,
             *([] if is_founder else ["--join", ",".join(others)]),
+            *(["--rack", self._racks[node]] if self._racks else []),
             *(word for each in settings for word in ("--set", each)),
         ]

@@ -5,8 +5,10 @@ client; docs/running.md says how to skip it. Records of zstd are served by every
 does since 4.0. `__cluster_metadata` is read by brokers only (decision 29).
 
 A request of a replica is believed only in version 18, under the present registration of a broker.
-Deliberately not done: fetch sessions (every request names all its partitions), preferred read
-replicas, down-conversion, tiered storage.
+From version 11 on every replica answers, up to the high watermark that it knows, and the leader
+names one in the client's rack (KIP-392). There is no `replica.selector.class`: the rules are those
+of Kafka's RackAwareReplicaSelector. Deliberately not done: fetch sessions (every request names all
+its partitions), down-conversion, tiered storage.
 """
 
 import asyncio
@@ -18,12 +20,20 @@ from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
 from headwater.core_log.broker.leadership_proofs import find_unproved
-from headwater.core_log.broker.partition import FetchedPartition, Reach, read_line
+from headwater.core_log.broker.partition import (
+    FetchedPartition,
+    Partition,
+    Reach,
+    check_epoch,
+    read_line,
+)
 from headwater.core_log.broker.quorum_fetch import answer_quorum_fetch, is_quorum_fetch
 from headwater.core_log.broker.replica_fetches import answer_replica
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
+    NO_REPLICA,
+    RACKS_FROM,
     FetchFrame,
     FetchLine,
     FetchPart,
@@ -31,7 +41,9 @@ from headwater.core_log.protocol.fetch_frames import (
     write_fetch_answer,
 )
 from headwater.core_log.protocol.messages.fetch import FetchRequest
+from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.replication.read_replica import choose_read_replica
 from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -115,6 +127,8 @@ class PendingFetch:
         self.correlation_id, self.version = correlation_id, version
         is_committed = request.isolation == READ_COMMITTED
         self.reach = Reach.STABLE if is_committed else Reach.COMMITTED
+        self.find = broker.find_readable if version >= RACKS_FROM else broker.find_led
+        self.parked: list[Partition] = []
         self.reply: Reply | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -126,10 +140,10 @@ class PendingFetch:
         self.reply = Reply(blocks=True)
         loop = asyncio.get_running_loop()
         self.timer = loop.call_later(self.request.wait_ms_max / 1000, self._give_up_waiting)
-        for part in self.request.parts:
-            partition = self.broker.find_led(part.topic, part.partition)
-            if partition is not None:
-                partition.park(self._wake, reach=self.reach)
+        found = (self.find(part.topic, part.partition) for part in self.request.parts)
+        self.parked = [partition for partition in found if partition is not None]
+        for partition in self.parked:
+            partition.park(self._wake, reach=self.reach)
         return self.reply
 
     def refuse(self, denied: Sequence[ErrorCode]) -> Reply:
@@ -155,11 +169,15 @@ class PendingFetch:
         return lines
 
     def _read_part(self, part: FetchPart, left: int, is_first: bool) -> FetchedPartition:
-        partition = self.broker.find_led(part.topic, part.partition)
+        partition = self.find(part.topic, part.partition)
         if partition is None:
             return FetchLine(self.broker.why_not_led(part.topic, part.partition))
         if partition.topic == METADATA_TOPIC and self.broker.authorizer is None:
             return FetchLine(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if self.request.rack and isinstance(partition.leader, Leader):
+            line = name_read_replica(self.broker, partition, part, self.request.rack)
+            if line is not None:
+                return line
         return read_line(
             partition,
             part,
@@ -193,7 +211,7 @@ class PendingFetch:
     def _is_enough(self, lines: list[FetchedPartition]) -> bool:
         size = 0
         for line in lines:
-            if line.error_code or line.diverging is not None:
+            if line.error_code or line.diverging is not None or line.read_replica != NO_REPLICA:
                 return True
             size += line.record_bytes
         return size >= self.request.bytes_min or not lines or self.broker.is_stopping
@@ -231,7 +249,20 @@ class PendingFetch:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        for part in self.request.parts:
-            partition = self.broker.find_led(part.topic, part.partition)
-            if partition is not None:
-                partition.unpark(self._wake)
+        for partition in self.parked:
+            partition.unpark(self._wake)
+        self.parked.clear()
+
+
+def name_read_replica(
+    broker: "Broker", partition: Partition, part: FetchPart, rack: str
+) -> FetchedPartition | None:
+    """Returns a line without records that sends the client to a replica in its rack; None if it
+    should read here."""
+    leader = partition.leader
+    assert isinstance(leader, Leader), "only a leader knows how far its followers are"
+    chosen = choose_read_replica(leader, rack=rack, racks=broker.racks, offset=part.offset)
+    if chosen is None or check_epoch(partition, part.leader_epoch) is not ErrorCode.NONE:
+        return None
+    marks = (partition.high_watermark, partition.last_stable_offset, partition.log.start_offset)
+    return FetchLine(0, *marks, read_replica=chosen)

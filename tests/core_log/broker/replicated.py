@@ -104,6 +104,8 @@ class Node:
         broker_epoch: int | None = None,
         wait_ms: int = 0,
         channel: InProcessChannel | None = None,
+        rack: str = "",
+        version: int | None = None,
     ) -> Any:
         """As a consumer, or as that replica."""
         state = ReplicaState()
@@ -120,11 +122,11 @@ class Node:
             log_start_offset=0,
             partition_max_bytes=1 << 20,
         )
-        topic = FetchTopic(topic_id=self.partition.topic_id, partitions=[part])
+        topic = FetchTopic(topic=TOPIC, topic_id=self.partition.topic_id, partitions=[part])
         request = FetchRequest(
-            replica_state=state, max_wait_ms=wait_ms, min_bytes=1, topics=[topic]
+            replica_state=state, max_wait_ms=wait_ms, min_bytes=1, topics=[topic], rack_id=rack
         )
-        topics = (await self.ask(request, channel=channel)).responses
+        topics = (await self.ask(request, version, channel=channel)).responses
         return topics[0].partitions[0] if topics else None
 
     async def close(self) -> None:
@@ -135,8 +137,15 @@ class Node:
 class Replicated:
     """The cluster's decisions, and its nodes, whose links are cut unless `is_linked`."""
 
-    def __init__(self, nodes: int = 3, *, is_linked: bool = True, **settings: Any) -> None:
-        self.is_linked, self.settings = is_linked, settings
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        is_linked: bool = True,
+        racks: Mapping[int, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.is_linked, self.settings, self._racks = is_linked, settings, racks or {}
         self.clock = SimulatedClock(START_MS)
         self.image, self._ids = MetadataImage(), count(1)
         self.configs = TopicConfigs({})
@@ -171,7 +180,11 @@ class Replicated:
     def register(self, node: Node) -> None:
         incarnation = UUID(int=next(self._ids))
         decision = self.controller.register_broker(
-            node.node_id, incarnation, host=f"node-{node.node_id}", port=9092
+            node.node_id,
+            incarnation,
+            host=f"node-{node.node_id}",
+            port=9092,
+            rack=self._racks.get(node.node_id),
         )
         node.broker.broker_epoch = self.commit(decision)
 

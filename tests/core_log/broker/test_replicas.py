@@ -127,7 +127,7 @@ async def test_waiters_for_a_leader_that_is_replaced_are_told(cluster: Replicate
     await cluster.tell(1, 2)
 
     assert (await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert (await fetching).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await fetching).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert isinstance(leader.partition.role, Follower)
     assert isinstance(cluster.nodes[2].partition.role, Leader)
 

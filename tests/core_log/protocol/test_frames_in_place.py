@@ -26,6 +26,7 @@ from headwater.core_log.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     ReplicaState,
 )
 from headwater.core_log.protocol.messages.produce import (
@@ -190,12 +191,16 @@ def test_a_produce_answer_is_what_its_message_reads(
         ),
         max_size=4,
     ),
+    rack=NAMES,
+    forgotten=st.lists(st.tuples(NAMES, IDS, st.lists(INDEXES, max_size=3)), max_size=3),
 )
 def test_a_fetch_request_reads_as_its_message_says(
     version: int,
     head: tuple[int, int, int, int, int],
     session: tuple[int, int],
     topics: list[tuple[str, UUID, list[tuple[int, int, int, int, int, int]]]],
+    rack: str,
+    forgotten: list[tuple[str, UUID, list[int]]],
 ) -> None:
     has_ids, replica_id = version >= 13, head[0]
     state = ReplicaState(replica_id=replica_id, replica_epoch=5)
@@ -208,6 +213,14 @@ def test_a_fetch_request_reads_as_its_message_says(
         isolation_level=head[4],
         session_id=session[0] if version >= 7 else 0,
         session_epoch=session[1] if version >= 7 else -1,
+        forgotten_topics_data=[
+            ForgottenTopic(
+                **({"topic_id": topic_id} if has_ids else {"topic": name}), partitions=indexes
+            )
+            for name, topic_id, indexes in forgotten
+            if version >= 7
+        ],
+        rack_id=rack,
         topics=[
             FetchTopic(
                 **({"topic_id": topic_id} if has_ids else {"topic": name}),
@@ -232,6 +245,7 @@ def test_a_fetch_request_reads_as_its_message_says(
     assert (read.replica_id, *read[2:6]) == head
     assert read.replica_epoch == (5 if version >= 15 else -1)
     assert (read.session_id, read.session_epoch) == (session if version >= 7 else (0, -1))
+    assert read.rack == (rack if version >= 11 else "")
     assert read.parts == [
         FetchPart(
             topic_id.bytes if has_ids else name,
@@ -259,6 +273,7 @@ def test_a_fetch_request_reads_as_its_message_says(
             st.none() | st.lists(st.tuples(OFFSETS, OFFSETS), max_size=3),
             st.binary(max_size=100),
             st.none() | st.tuples(INDEXES, OFFSETS),
+            st.integers(-1, 9),
         ),
         max_size=6,
     ),
@@ -275,6 +290,7 @@ def test_a_fetch_answer_is_what_its_message_reads(
             list[tuple[int, int]] | None,
             bytes,
             tuple[int, int] | None,
+            int,
         ]
     ],
 ) -> None:
@@ -291,8 +307,9 @@ def test_a_fetch_answer_is_what_its_message_reads(
             [Stored(records[:3]), Stored(records[3:])],
             len(records),
             diverging,
+            read_replica=replica,
         )
-        for _, _, _, code, marks, aborted, records, diverging in lines
+        for _, _, _, code, marks, aborted, records, diverging, replica in lines
     ]
 
     chunks = write_fetch_answer(parts, answers, 9, version)
@@ -311,6 +328,7 @@ def test_a_fetch_answer_is_what_its_message_reads(
         assert (part.partition_index, part.error_code) == (wanted.partition, answer.error_code)
         assert part.high_watermark == answer.high_watermark
         assert part.last_stable_offset == answer.last_stable_offset
+        assert part.preferred_read_replica == (answer.read_replica if version >= 11 else -1)
         assert bytes(part.records or b"") == b"".join(each.data for each in answer.records)
         aborted = part.aborted_transactions
         assert (

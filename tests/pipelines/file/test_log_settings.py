@@ -21,9 +21,9 @@ def test_a_log_that_is_alone_has_the_settings_of_a_broker_alone() -> None:
 def test_files_of_a_cluster_are_found_from_the_pipeline_file() -> None:
     tls = {"certificate_file": "node.pem", "key_file": "node.key", "ca_file": "/ca.pem"}
     security = {"sasl": "SCRAM-SHA-512", "session_max": "1h", "tls": tls}
-    cluster = {"secret": "cluster.secret", "security": security, "rack": "a"}
+    cluster = {"secret": "cluster.secret", "security": security}
 
-    found = settings_of(cluster=cluster).as_broker(Path("d"), directory=FILE)
+    found = settings_of(cluster=cluster, rack="a").as_broker(Path("d"), directory=FILE)
 
     assert found.cluster_secret == FILE / "cluster.secret"
     assert found.rack == "a"

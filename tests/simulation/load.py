@@ -28,8 +28,9 @@ class AbortedOnPurpose(Exception):
     """A writer that changes its mind."""
 
 
-def client_settings(*addresses: tuple[str, int]) -> KafkaSettings:
+def client_settings(*addresses: tuple[str, int], rack: str = "") -> KafkaSettings:
     return KafkaSettings(
+        rack=rack,
         bootstrap=[f"{host}:{port}" for host, port in addresses],
         connect_wait_ms_max=500,
         request_wait_ms_max=2_000,
@@ -75,10 +76,10 @@ class Wiring:
 
 
 def simulated_log(
-    name: str, network: Network, *addresses: tuple[str, int]
+    name: str, network: Network, *addresses: tuple[str, int], rack: str = ""
 ) -> Callable[[Random], KafkaLog]:
     """Opens logs for a client of that name."""
-    settings = client_settings(*addresses)
+    settings = client_settings(*addresses, rack=rack)
     return lambda random: KafkaLog(settings, dial=network.dialer(name), random=random)
 
 

@@ -88,6 +88,7 @@ class Machine:
             data=DATA,
             **self._settings,
             node_id=self._node_id,
+            rack=self.name,
             join=[f"{host}:{port}" for host, port in self._join],
         )
         cluster_id = await cluster_to_join(settings, self.files, dial)

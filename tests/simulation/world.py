@@ -202,11 +202,13 @@ class World:
         ]
         everything = [*ORDERS, *COPIES, *NEWEST]
         self.readers: list[Client] = [
-            ReaderClient(self._wire(str(each)), everything, each) for each in Isolation
+            ReaderClient(self._wire(str(each), rack=machine.name), everything, each)
+            for each, machine in zip(Isolation, reversed(self.machines * 2), strict=False)
         ]
+        """They are in the racks of machines that follow most partitions at first."""
 
-    def _wire(self, name: str) -> Wiring:
-        open_log = simulated_log(name, self.network, *self._addresses)
+    def _wire(self, name: str, *, rack: str = "") -> Wiring:
+        open_log = simulated_log(name, self.network, *self._addresses, rack=rack)
         return Wiring(name, open_log, self._clock, self._fork(), self.seen)
 
     def _fork(self) -> Random:

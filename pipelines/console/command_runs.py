@@ -310,7 +310,7 @@ class CommandRuns:
             state=state,
             ended_ms=_now_ms(),
             lines=list(running.lines),
-            answer=self._without_hidden(content.get("data")),
+            answer=keys_as_text(self._without_hidden(content.get("data"))),
             problem=str(error.get("problem") or ""),
             hint=str(error.get("hint") or ""),
         )
@@ -332,6 +332,22 @@ class CommandRuns:
         now_ms = _now_ms()
         live = {id: each for id, each in self._plans.items() if each[0].expires_ms > now_ms}
         self._plans = dict(list(live.items())[-PLANS_MAX:])
+
+
+def keys_as_text(answer: Any) -> Any:
+    """Differing keys of a comparison as JSON text: a browser rounds large numbers."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("tables"), list):
+        return answer
+    tables = [
+        {
+            **each,
+            "keys": [{**key, "key": orjson.dumps(key["key"]).decode()} for key in each["keys"]],
+        }
+        if isinstance(each, dict) and "keys" in each
+        else each
+        for each in answer["tables"]
+    ]
+    return {**answer, "tables": tables}
 
 
 async def _read_all(stream: asyncio.StreamReader) -> bytes:

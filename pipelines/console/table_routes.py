@@ -87,6 +87,8 @@ class TargetVersion:
     """One version of a table in a target."""
 
     sink: str
+    table: str
+    """The target's table."""
     version: str
     offsets: str
     committed: str | None
@@ -127,6 +129,7 @@ def target_versions(positions: Mapping[str, Any], table: str) -> list[TargetVers
     return [
         TargetVersion(
             sink,
+            name,
             str(each.get("version", "")),
             str(each.get("offsets", "")),
             each.get("committed"),

@@ -1,7 +1,7 @@
 // A command is planned, shown, perhaps typed, and then run; the dialog follows it to its end.
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
-import { fetched, readOnly } from "../api.js";
-import { Bar, Command, Pill, Problem, html, useAnswer } from "../ui.js";
+import { fetched, place, readOnly } from "../api.js";
+import { A, Bar, Command, Pill, Problem, html, useAnswer } from "../ui.js";
 import { span } from "../words.js";
 
 const LOOK_MS = 1000;
@@ -63,7 +63,7 @@ export function RunFacts({ of }) {
   return html`<p><${Pill} state=${STATES[of.state]} /> <span class="dim">${of.ended_ms ? `took ${span(of.ended_ms - of.started_ms)}` : "started just now"}</span></p>
     ${done == null ? null : html`<p class="reading"><${Bar} fraction=${done} label="Done" /> <b>${Math.round(done * 100)} %</b></p>`}
     ${of.problem ? html`<p class="problem">${of.problem}${of.hint ? html` <span class="dim">${of.hint}</span>` : null}</p>` : null}
-    ${of.answer?.tables ? html`<${Compared} tables=${of.answer.tables} />` : null}
+    ${of.answer?.tables ? html`<${Compared} tables=${of.answer.tables} pipeline=${of.target.split("/")[0]} />` : null}
     ${of.answer?.rows != null ? html`<p>${`${of.answer.rows} changes replayed${of.answer.verified ? "; the copy equals the log" : ""}${of.answer.kept ? `; the former table is kept as ${of.answer.kept}` : ""}`}</p>` : null}
     ${Array.isArray(of.answer) && of.answer.some((each) => each.outcome) ? html`<p>${outcomes(of.answer)}</p>` : null}
     ${of.lines.length ? html`<pre class="said" tabindex="0" aria-label="What the command says">${of.lines.join("\n")}</pre>` : null}
@@ -77,8 +77,17 @@ function outcomes(letters) {
   return [...counts].map(([outcome, n]) => `${n} ${OUTCOMES[outcome] ?? outcome}`).join("; ");
 }
 
-function Compared({ tables }) {
+function Compared({ tables, pipeline }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="What was compared"><table class="list"><thead><tr><th scope="col">Table</th><th scope="col">Compared</th><th scope="col" class="num">Rows</th><th scope="col">Result</th></tr></thead>
     <tbody>${tables.map((each) => html`<tr key=${`${each.table} ${each.side}`}><th scope="row">${each.table}</th><td>${each.side}</td><td class="num">${each.rows}</td>
-      <td>${each.problem ? html`<span class="differs" title=${each.problem}>not compared</span>` : each.equal ? html`<span class="equal">equal</span>` : html`<span class="differs">${each.differing} differ</span> <span class="dim">${(each.keys ?? []).slice(0, 5).map((key) => JSON.stringify(key.key ?? key)).join(" ")}</span>`}</td></tr>`)}</tbody></table></div>`;
+      <td>${each.problem ? html`<span class="differs" title=${each.problem}>not compared</span>` : each.equal ? html`<span class="equal">equal</span>` : html`<span class="differs">${each.differing} differ</span>`}</td></tr>`)}</tbody></table></div>
+    ${tables.filter((each) => each.keys?.length).map((each) => html`<${DifferingKeys} key=${`${each.table} ${each.side}`} of=${each} pipeline=${pipeline} />`)}`;
+}
+
+// Each key opens its history, which says what the log has of it and since when.
+function DifferingKeys({ of, pipeline }) {
+  const more = of.differing - of.keys.length;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Keys of ${of.table} in ${of.side} that differ`}><table class="list"><thead><tr><th scope="col">Key of ${of.table}</th><th scope="col">In ${of.side}</th></tr></thead>
+    <tbody>${of.keys.map((each) => html`<tr key=${each.key}><th scope="row">${each.key === "null" ? "without a key" : html`<${A} to=${`/pipelines${place(pipeline)}/tables${place(of.table)}?only=${encodeURIComponent(each.key)}`}>${each.key}<//>`}</th><td>${each.problem}</td></tr>`)}</tbody></table>
+    ${more > 0 ? html`<p class="note dim">${`and ${more} more`}</p>` : null}</div>`;
 }

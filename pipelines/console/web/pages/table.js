@@ -25,7 +25,7 @@ export function Table({ pipeline, table }) {
     ${of?.reason ? html`<p class="problem">${of.reason}</p>` : null}
     ${of ? html`<${Facts} pipeline=${pipeline} table=${table} of=${of} />` : html`<p class="lead dim">No running pipeline has this table; the log may have it.</p>`}
     <${Tabs} label="The table" now=${TABS.find(([id]) => id === tab)?.[1]} of=${TABS.map(([id, title]) => [id === "machine" ? path : `${path}?tab=${id}`, title])} />
-    ${tab === "graphs" ? html`<${Graphs} pipeline=${pipeline} table=${table} />` : tab === "verify" ? html`<${Comparison} name=${name} of=${of?.verified} />` : tab === "schema" ? html`<${Schema} path=${path} />` : tab === "target" ? html`<${Target} path=${path} />` : html`<${Machine} pipeline=${pipeline} table=${table} />`}`;
+    ${tab === "graphs" ? html`<${Graphs} pipeline=${pipeline} table=${table} />` : tab === "verify" ? html`<${Comparison} name=${name} of=${of?.verified} />` : tab === "schema" ? html`<${Schema} path=${path} />` : tab === "target" ? html`<${Target} path=${path} pipeline=${pipeline} />` : html`<${Machine} pipeline=${pipeline} table=${table} />`}`;
 }
 
 const REBUILD = [
@@ -53,12 +53,23 @@ function Schema({ path }) {
     <${List} label=${`Columns of schema ${each.id}`} head=${["Column", "Type"]}>${each.columns.map((one) => html`<tr key=${one.name}><th scope="row">${one.name} ${each.key.includes(one.name) ? html`<span class="dim">key</span>` : null}</th><td><code>${one.type}</code></td></tr>`)}<//></section>`)}`;
 }
 
-function Target({ path }) {
+function Target({ path, pipeline }) {
   const { answer, problem } = useAnswer(`${path}/target`);
   if (!answer) return problem ? html`<${Problem} of=${problem} />` : html`<p class="quiet">Asking the targets…</p>`;
   if (!answer.length) return html`<section class="empty"><h2>No target keeps versions of this table</h2><p>A lake does; other targets have the rows as they are now.</p></section>`;
-  return html`<section class="card"><header><h2>Versions</h2><span class="dim">what of the source each of them has</span></header><${List} label="Versions" head=${["Sink", "Version", "Offsets", "Committed", "Position of the source"]}>
+  return html`<${Files} pipeline=${pipeline} versions=${answer} /><section class="card"><header><h2>Versions</h2><span class="dim">what of the source each of them has</span></header><${List} label="Versions" head=${["Sink", "Version", "Offsets", "Committed", "Position of the source"]}>
     ${answer.map((each) => html`<tr key=${`${each.sink} ${each.version}`}><th scope="row">${each.sink}</th><td>${each.problem ? html`<span class="differs">${each.problem}</span>` : each.version}</td><td><code>${each.offsets}</code></td><td><code>${each.committed ?? "–"}</code></td><td><code>${each.position ?? "–"}</code></td></tr>`)}<//></section>`;
+}
+
+// As a sink counted them after its last commit in this run.
+function Files({ pipeline, versions }) {
+  const tasks = status.value.pipelines[pipeline]?.tasks ?? {};
+  const pairs = new Map(versions.map((each) => [`${each.sink} ${each.table}`, [each.sink, each.table, tasks[each.sink]?.gauges?.[`small_files ${each.table}`]]]));
+  const known = [...pairs].filter(([, [, , gauge]]) => gauge);
+  if (!known.length) return null;
+  return html`<section class="card"><header><h2>Files</h2><span class="dim">after the last commit of this run</span></header><${List} label="Files" head=${["Sink", ["Files"], ["Small"], "Maintenance"]}>
+    ${known.map(([pair, [sink, table, gauge]]) => html`<tr key=${pair}><th scope="row">${sink}</th><td class="num">${count(gauge.limit)}</td><td class="num">${count(gauge.value)}</td>
+      <td><${CommandButton} kind="maintain" target=${`${pipeline}/${table}`} options=${{ sink }} title=${`Compact the files in ${sink}`}>Maintain…<//></td></tr>`)}<//></section>`;
 }
 
 const Facts = ({ pipeline, table, of }) => html`<dl class="card facts">

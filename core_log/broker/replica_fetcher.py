@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 A = TypeVar("A")
-WAIT_MS = 500
-"""The leader answers by then, with or without news."""
+WAIT_MS, IDLE_WAIT_MS = 500, 2_000
+"""The leader answers by then, with or without news. The longer wait follows an answer without any:
+a request names all partitions, and the leader still answers news at once."""
 RETRY_S, LONG_RETRY_S = 0.05, 5.0
 """Pauses: after a leader that is not there yet, and after what only a person or time can mend."""
 ANSWER_BYTES_MAX, PARTITION_BYTES_MAX = 8 << 20, 1 << 20
@@ -86,7 +87,7 @@ class LeaderFetcher:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[ReplicaFetchResponse] | None = None
-        self._is_lost = self._is_closed = False
+        self._is_lost = self._is_closed = self._is_idle = False
 
     def add(self, partition: Partition) -> None:
         if self._is_closed:
@@ -136,7 +137,7 @@ class LeaderFetcher:
             await self._pause(RETRY_S)
             return
         if answer is not None:
-            self._is_lost = False
+            self._is_lost, self._is_idle = False, not answer.responses
             written = self._take(asked, answer)
             await self._wait_synced(written)
 
@@ -167,9 +168,9 @@ class LeaderFetcher:
 
     async def _ask(self, asked: Collection[FetchedPlace]) -> ReplicaFetchResponse | None:
         """Returns the answer; None if something to be asked as well has come up."""
-        wait_ms = WAIT_MS
+        wait_ms = IDLE_WAIT_MS if self._is_idle else WAIT_MS
         if len(asked) < len(self._partitions):
-            wait_ms = min(WAIT_MS, round(self._until_due_s() * 1_000))
+            wait_ms = min(wait_ms, round(self._until_due_s() * 1_000))
         request = self._request(asked, wait_ms)
         polling = self._broker.peers.poll(self._leader_id, request, wait_ms=wait_ms)
         self._asking = asyncio.get_running_loop().create_task(polling)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 VERSION = ReplicaFetchRequest.versions[0]
+MARKS_WAIT_MS_MAX = 500
+"""How long a high watermark waits for records to travel with, where nobody reads at the
+follower."""
 
 
 def answer_replica(
@@ -87,8 +90,10 @@ class ReplicaFetch:
         if self._is_question_open(range(len(self._asked))):
             return Reply(self._answer(self._marks()))
         self._reply = Reply(blocks=True)
-        wait_s = self._request.wait_ms_max / 1000
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish, {})
+        wait_ms = self._request.wait_ms_max
+        if self._marks():
+            wait_ms = min(wait_ms, MARKS_WAIT_MS_MAX)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._finish, {})
         for index, part in enumerate(self._request.parts):
             partition = self._broker.find_led(part.topic, part.partition)
             if partition is None:

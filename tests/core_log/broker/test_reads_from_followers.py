@@ -29,7 +29,8 @@ async def cluster() -> AsyncIterator[Replicated]:
 @pytest.fixture
 async def linked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicated]:
     """Its followers hear nothing of their leader but news."""
-    monkeypatch.setattr(replica_fetcher, "WAIT_MS", FOR_EVER_MS)
+    for name in ("WAIT_MS", "IDLE_WAIT_MS"):
+        monkeypatch.setattr(replica_fetcher, name, FOR_EVER_MS)
     cluster = Replicated(racks=RACKS)
     await cluster.create()
     yield cluster

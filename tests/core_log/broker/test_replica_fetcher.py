@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from random import Random
+from typing import Any
 
 import pytest
 
+from headwater.core_log.broker import replica_fetcher, replica_fetches
 from headwater.core_log.broker.coordination import Coordination
 from headwater.core_log.broker.lifecycle import PartitionRecovery
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -15,10 +17,11 @@ from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from tests.builders import values_of
-from tests.core_log.broker.replicated import TOPIC, Node, Replicated
+from tests.core_log.broker.replicated import TOPIC, Links, Node, Replicated
 from tests.fakes import FaultyFiles
 
 TRIES_MAX = 20_000
+FOR_EVER_MS = 60_000_000
 
 
 @pytest.fixture
@@ -290,3 +293,51 @@ async def test_a_produce_that_followers_do_not_confirm_in_time_is_answered(
     assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert in_time.error_code == ErrorCode.NONE
     assert values(third) == [b"late", b"in time"]
+
+
+async def test_a_follower_without_news_asks_less_often_and_gets_news_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_fetcher, "WAIT_MS", 1)
+    monkeypatch.setattr(replica_fetcher, "IDLE_WAIT_MS", FOR_EVER_MS)
+    cluster = Replicated()
+    waits = list[int]()
+    monkeypatch.setattr(Links, "poll", noting_waits(waits))
+    await cluster.create()
+
+    await until(lambda: waits[-2:] == [FOR_EVER_MS] * 2)  # both followers
+    assert set(waits) == {1, FOR_EVER_MS}
+    waits.clear()
+    await cluster.nodes[1].produce("x")
+
+    assert waits[0] == 1
+    await until(lambda: waits[-2:] == [FOR_EVER_MS] * 2)
+    assert [node.partition.high_watermark for node in cluster.nodes.values()] == [1, 1, 1]
+    await cluster.close()
+
+
+async def test_a_high_watermark_is_told_within_half_a_second_of_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("WAIT_MS", "IDLE_WAIT_MS"):
+        monkeypatch.setattr(replica_fetcher, name, FOR_EVER_MS)
+    monkeypatch.setattr(replica_fetches, "MARKS_WAIT_MS_MAX", 1)
+    cluster = Replicated()
+    await cluster.create()
+    leader, *followers = cluster.nodes.values()
+
+    await leader.produce("x")
+
+    await until(lambda: any(each.partition.high_watermark for each in followers))
+    await cluster.close()
+
+
+def noting_waits(waits: list[int]) -> Any:
+    """Returns how followers ask, with a note of the wait in each request."""
+    poll = Links.poll
+
+    async def noting(links: Links, node_id: int, request: Any, *, wait_ms: int) -> Any:
+        waits.append(request.max_wait_ms)
+        return await poll(links, node_id, request, wait_ms=wait_ms)
+
+    return noting

@@ -1,6 +1,7 @@
 """`headwater verify`: compares source, log and targets at one position, and repairs."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,7 +153,15 @@ def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
         "log_rows": compared.log_rows,
         "rows": compared.rows,
         "problems": {kind.name.lower(): count for kind, count in compared.counts.items() if count},
-        "keys": [to_json_value(each) for each in verdict.named],
+        "keys": [
+            {
+                "key": to_json_value(each["key"]),
+                "problem": each["problem"],
+                "log": _texts(each["log"]),
+                "there": _texts(each["there"]),
+            }
+            for each in verdict.named
+        ],
         "at": verdict.cut_point.meant,
         "behind": verdict.behind,
         "offsets": {
@@ -174,6 +183,36 @@ def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
         "repaired": verdict.repaired,
         "took_ms": verdict.took_ms,
     }
+
+
+VALUE_LETTERS_MAX = 1_000
+
+
+def _texts(row: Mapping[str, Any] | None) -> dict[str, str | None] | None:
+    """Returns the values as text, which no reader rounds; a long one is cut."""
+    from headwater.pipelines.terminal.record_lines import to_json_value
+
+    if row is None:
+        return None
+    found = dict[str, str | None]()
+    for name, value in row.items():
+        shown = to_json_value(value)
+        if shown is None:
+            found[name] = None
+            continue
+        text = shown if isinstance(shown, str) else json.dumps(shown, default=str)
+        is_long = len(text) > VALUE_LETTERS_MAX
+        found[name] = f"{text[:VALUE_LETTERS_MAX]}…" if is_long else text
+    return found
+
+
+def _other_columns(named: Mapping[str, Any]) -> str:
+    """Returns the columns in which both sides of a key differ."""
+    ours, theirs = _texts(named["log"]), _texts(named["there"])
+    if ours is None or theirs is None:
+        return ""
+    found = [printable(name) for name in ours if ours[name] != theirs.get(name)]
+    return f" in {', '.join(found)}" if found else ""
 
 
 def _lines(verdicts: "Sequence[TableVerdict]") -> Iterator[str]:
@@ -233,7 +272,7 @@ def _details(verdict: "TableVerdict") -> Iterator[str]:
         left_out = ", ".join(map(printable, sorted(verdict.left_out)))
         yield f"{name}: not compared are the columns {left_out}"
     for each in verdict.named:
-        yield f"{name}: {row_line(each['key'] or {})} {each['problem']}"
+        yield f"{name}: {row_line(each['key'] or {})} {each['problem']}{_other_columns(each)}"
     more = verdict.compared.differing - len(verdict.named)
     if more > 0:
         yield f"{name}: and {format_count(more, 'more key')}"

@@ -63,6 +63,13 @@ export function shownAt(changes, atMs) {
   return low - 1;
 }
 
+// What a comparison tells of a key: each column that differs, with its value in the log and on the other side; of a row that only one
+// side has, all columns. Undefined is a side without the row.
+export function bothSides({ log, there }) {
+  const names = Object.keys(log ?? there ?? {});
+  return names.filter((name) => !log || !there || log[name] !== there[name]).map((name) => [name, log?.[name], there?.[name]]);
+}
+
 // Names of the columns that a change has given another value.
 export function changedColumns(columns, before, after) {
   return columns.filter((_, i) => before?.[i] !== after?.[i]);

@@ -6,6 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.log import Log
 from headwater.core_log.rows.digests import Digests
 from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset, changes_at
@@ -24,6 +26,8 @@ from headwater.sinks.sink import DeletedRows
 
 KEYS_KEPT = 100_000
 """Differing keys that are remembered; further ones are only counted."""
+ROWS_KEPT = 100
+"""Differing rows of the other side whose values are remembered, in the order in which they come."""
 
 
 class DifferenceKind(Enum):
@@ -47,6 +51,8 @@ class DifferingKey:
     theirs: int = 0
     end_us: int = THERE
     """The row's delete time by the log, or `THERE`."""
+    row: Mapping[str, Any] | None = None
+    """The other side's values; None if it has no row, or they are not remembered."""
 
 
 @dataclass(slots=True)
@@ -170,12 +176,20 @@ class KeyedDiff:
         self.result.counts[kind] += len(found)
         found = found[: self._room]
         named = rows.select(list(self._shape.schema.key)).take(pa.array(found)).to_pylist()
-        for row, key in zip(found.tolist(), named, strict=True):
+        kept = max(ROWS_KEPT - len(self.result.keys), 0)
+        values = rows.take(pa.array(found[:kept])).to_pylist()
+        for row, key, its_values in zip_longest(found.tolist(), named, values):
             is_row = kind is not DifferenceKind.EXTRA
             place = self._state.place(int(places[row])) if is_row else None
             ours = int(self._state.rows[places[row]]) if is_row else 0
             self.result.keys[int(keys[row])] = DifferingKey(
-                kind, key, place, ours, int(digests[row]), self._end_of(keys[row], int(places[row]))
+                kind,
+                key,
+                place,
+                ours,
+                int(digests[row]),
+                self._end_of(keys[row], int(places[row])),
+                its_values,
             )
 
     def _end_of(self, key: np.uint64, place: int) -> int:
@@ -241,15 +255,18 @@ async def _read_digests(
     return found
 
 
-async def keys_at(
-    log: Log, places: Collection[RecordOffset], after_log: AfterLog, shape: ComparedColumns
+async def rows_at(
+    log: Log, places: Collection[RecordOffset], after_log: AfterLog, columns: ComparedColumns
 ) -> Mapping[RecordOffset, Mapping[str, Any]]:
-    of_keys = ComparedColumns(shape.schema, shape.schema.key)
-    named: dict[RecordOffset, Mapping[str, Any]] = {}
+    """Returns what these columns hold; a row whose values do not fit today's types is left out."""
+    found: dict[RecordOffset, Mapping[str, Any]] = {}
     for changes in await changes_at(log, places, after_log):
         assert changes.log_partition is not None, "what was read knows its place"
         assert changes.log_offsets is not None, "what was read knows its place"
-        keys = of_keys.project(changes.rows).to_pylist()
-        for offset, key in zip(changes.log_offsets.to_pylist(), keys, strict=True):
-            named[changes.log_partition, offset] = key
-    return named
+        try:
+            rows = columns.project(changes.rows).to_pylist()
+        except SinkRejected:
+            continue
+        for offset, row in zip(changes.log_offsets.to_pylist(), rows, strict=True):
+            found[changes.log_partition, offset] = row
+    return found

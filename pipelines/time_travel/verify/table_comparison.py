@@ -42,8 +42,8 @@ from headwater.pipelines.time_travel.verify.keyed_diff import (
     DifferenceKind,
     KeyedDiff,
     Precheck,
-    keys_at,
     precheck,
+    rows_at,
 )
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
 from headwater.pipelines.time_travel.verify.multiset_diff import (
@@ -418,10 +418,15 @@ class TableComparison:
     ) -> list[Mapping[str, Any]]:
         found = list(compared.keys.values())[:KEYS_NAMED]
         unnamed = [each.place for each in found if each.key is None and each.place is not None]
-        keys = await keys_at(self.log, unnamed, self.after_log, shape)
+        of_keys = ComparedColumns(shape.schema, shape.schema.key)
+        keys = await rows_at(self.log, unnamed, self.after_log, of_keys)
+        places = [each.place for each in found if each.place is not None]
+        rows = await rows_at(self.log, places, self.after_log, shape)
         return [
             {"key": keys.get(each.place) if each.key is None and each.place else each.key,
-             "problem": each.kind.value}
+             "problem": each.kind.value,
+             "log": rows.get(each.place) if each.place else None,
+             "there": each.row}
             for each in found
         ]  # fmt: skip
 

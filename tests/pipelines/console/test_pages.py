@@ -171,6 +171,10 @@ CASES = """async () => {
     shown: [5, 10, 19, 20, 35].map((at) => w.shownAt(changes, at)),
     keys: keys.map((each) => [each.key, each.changes.map((c) => c.offset)]),
     changed: w.changedColumns(["a", "b", "c"], ["1", null, "3"], ["1", "2", "4"]),
+    sides: [
+      w.bothSides({ log: { id: "1", v: "a" }, there: { id: "1", v: null } }),
+      w.bothSides({ log: { id: "1" }, there: null }), w.bothSides({ log: null, there: null }),
+    ].map((each) => each.map((parts) => parts.map((part) => part ?? String(part)))),
     spans: [12, 1500, 65_000, 3_700_000, 90_000_000].map(w.span),
     clear: [w.toClearMs(1000, 10, 60), w.toClearMs(1000, 60, 10), w.toClearMs(0, 0, 5)],
     at: [null, 5, 10, 25].map((ms) => g.indexAt([10, 20, 30], ms)),
@@ -199,6 +203,7 @@ def test_the_words_of_the_pages(browser: Browser) -> None:
         "shown": [-1, 0, 0, 1, 2],
         "keys": [["a", [0, 1]], ["b", [1, 2]]],
         "changed": ["b", "c"],
+        "sides": [[["v", "a", "null"]], [["id", "1", "undefined"]], []],
         "spans": ["12 ms", "1.5 s", "1 min", "1 h 1 min", "1 d"],
         "clear": [20_000, None, None],
         "at": [2, -1, 0, 1],

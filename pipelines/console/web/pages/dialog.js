@@ -1,8 +1,8 @@
 // A command is planned, shown, perhaps typed, and then run; the dialog follows it to its end.
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { fetched, place, readOnly } from "../api.js";
-import { A, Bar, Command, Pill, Problem, html, useAnswer } from "../ui.js";
-import { span } from "../words.js";
+import { A, Bar, Command, List, Pill, Problem, html, useAnswer } from "../ui.js";
+import { bothSides, span } from "../words.js";
 
 const LOOK_MS = 1000;
 
@@ -84,10 +84,14 @@ function Compared({ tables, pipeline }) {
     ${tables.filter((each) => each.keys?.length).map((each) => html`<${DifferingKeys} key=${`${each.table} ${each.side}`} of=${each} pipeline=${pipeline} />`)}`;
 }
 
-// Each key opens its history, which says what the log has of it and since when.
-function DifferingKeys({ of, pipeline }) {
+// Values side by side; each key opens its history, which says what the log has of it and since when.
+export function DifferingKeys({ of, pipeline }) {
   const more = of.differing - of.keys.length;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Keys of ${of.table} in ${of.side} that differ`}><table class="list"><thead><tr><th scope="col">Key of ${of.table}</th><th scope="col">In ${of.side}</th></tr></thead>
-    <tbody>${of.keys.map((each) => html`<tr key=${each.key}><th scope="row">${each.key === "null" ? "without a key" : html`<${A} to=${`/pipelines${place(pipeline)}/tables${place(of.table)}?only=${encodeURIComponent(each.key)}`}>${each.key}<//>`}</th><td>${each.problem}</td></tr>`)}</tbody></table>
-    ${more > 0 ? html`<p class="note dim">${`and ${more} more`}</p>` : null}</div>`;
+  const history = (key) => `/pipelines${place(pipeline)}/tables${place(of.table)}?only=${encodeURIComponent(key)}`;
+  return html`<${List} kind="sides" label=${`Keys of ${of.table} in ${of.side} that differ`} head=${[`Key of ${of.table}`, `In ${of.side}`, "Column", "Value in the log", `Value in ${of.side}`]}>
+    ${of.keys.flatMap((each) => rowsOf(each).map(([column, ours, theirs], i) => html`<tr key=${`${each.key} ${column}`}>${i ? html`<td /><td />` : html`<th scope="row">${each.key === "null" ? "without a key" : html`<${A} to=${history(each.key)}>${each.key}<//>`}</th><td>${each.problem}</td>`}
+      <td>${column}</td><td class="diff">${ours === undefined ? "–" : html`<del>${ours ?? "null"}</del>`}</td><td class="diff">${theirs === undefined ? "–" : html`<ins>${theirs ?? "null"}</ins>`}</td></tr>`))}<//>
+    ${more > 0 ? html`<p class="note dim">${`and ${more} more`}</p>` : null}`;
 }
+
+const rowsOf = (each) => { const found = bothSides(each); return found.length ? found : [["", undefined, undefined]]; };

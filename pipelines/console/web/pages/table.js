@@ -4,7 +4,7 @@ import { fetched, place } from "../api.js";
 import { past, status } from "../live.js";
 import { A, Command, List, Loading, Pill, Problem, Spark, Tabs, address, html, useAnswer } from "../ui.js";
 import { OPERATIONS, byKey, changedColumns, clock, count, day, plural, rate, shownAt, span } from "../words.js";
-import { CommandButton } from "./dialog.js";
+import { CommandButton, DifferingKeys } from "./dialog.js";
 import { Graphs } from "./graphs.js";
 import { Act, Verified } from "./overview.js";
 import { Strip } from "./strip.js";
@@ -25,7 +25,7 @@ export function Table({ pipeline, table }) {
     ${of?.reason ? html`<p class="problem">${of.reason}</p>` : null}
     ${of ? html`<${Facts} pipeline=${pipeline} table=${table} of=${of} />` : html`<p class="lead dim">No running pipeline has this table; the log may have it.</p>`}
     <${Tabs} label="The table" now=${TABS.find(([id]) => id === tab)?.[1]} of=${TABS.map(([id, title]) => [id === "machine" ? path : `${path}?tab=${id}`, title])} />
-    ${tab === "graphs" ? html`<${Graphs} pipeline=${pipeline} table=${table} />` : tab === "verify" ? html`<${Comparison} name=${name} of=${of?.verified} />` : tab === "schema" ? html`<${Schema} path=${path} />` : tab === "target" ? html`<${Target} path=${path} pipeline=${pipeline} />` : html`<${Machine} pipeline=${pipeline} table=${table} />`}`;
+    ${tab === "graphs" ? html`<${Graphs} pipeline=${pipeline} table=${table} />` : tab === "verify" ? html`<${Comparison} pipeline=${pipeline} table=${table} of=${of?.verified} />` : tab === "schema" ? html`<${Schema} path=${path} />` : tab === "target" ? html`<${Target} path=${path} pipeline=${pipeline} />` : html`<${Machine} pipeline=${pipeline} table=${table} />`}`;
 }
 
 const REBUILD = [
@@ -38,9 +38,15 @@ const sinkOf = (pipeline) => {
   return { name: "sink", label: "Sink (empty: the only one)", placeholder: sinks.join(" or ") };
 };
 
-function Comparison({ name, of }) {
+const RUNS_MS = 2000;
+function Comparison({ pipeline, table, of }) {
+  const name = `${pipeline}/${table}`, { answer } = useAnswer("/runs", RUNS_MS);
+  const run = answer?.find((each) => each.answer?.tables && (each.target === name || each.target === pipeline));
+  const isLast = run && (!of || (of.at_ms >= run.started_ms && of.at_ms <= run.ended_ms));
+  const found = isLast ? run.answer.tables.filter((each) => each.keys?.length && (run.target === name || each.table === table)) : [];
   return html`<section class="card"><header><h2>The last comparison</h2><div class="acts"><${CommandButton} kind="repair" target=${name} title="Repair differences">Repair…<//><${CommandButton} isStrong kind="verify" target=${name} title="Compare source, log and targets">Verify…<//></div></header>
-    <dl class="pairs inset"><dt>Result</dt><dd><${Verified} of=${of} /></dd>${of ? html`<dt>When</dt><dd><code>${new Date(of.at_ms).toISOString()}</code></dd><dt>Rows in the log</dt><dd>${count(of.rows)}</dd><dt>Compared with the log</dt><dd>${of.sides.join(", ") || "–"}</dd>${of.problem ? html`<dt>Problem</dt><dd>${of.problem}</dd>` : null}` : null}</dl></section>`;
+    <dl class="pairs inset"><dt>Result</dt><dd><${Verified} of=${of} /></dd>${of ? html`<dt>When</dt><dd><code>${new Date(of.at_ms).toISOString()}</code></dd><dt>Rows in the log</dt><dd>${count(of.rows)}</dd><dt>Compared with the log</dt><dd>${of.sides.join(", ") || "–"}</dd>${of.problem ? html`<dt>Problem</dt><dd>${of.problem}</dd>` : null}` : null}</dl>
+    ${found.map((each) => html`<${DifferingKeys} key=${`${each.table} ${each.side}`} of=${each} pipeline=${pipeline} />`)}</section>`;
 }
 
 const CHANGE_WORDS = { added: "added", dropped: "dropped", altered: "altered", key: "key", format: "format", order: "order" };

@@ -255,20 +255,32 @@ def test_the_command_names_the_keys_and_ends_in_four(
 ) -> None:
     async def story(world: World) -> None:
         await world.run()
-        execute(tmp_path / "target.db", "DELETE FROM products WHERE id = 7")
+        execute(
+            tmp_path / "target.db",
+            "DELETE FROM products WHERE id = 7",
+            "UPDATE products SET price = '0.01', name = NULL WHERE id = 9",
+        )
 
     tell(tmp_path, shop(), story)
     file = tmp_path / "pipeline.yaml"
 
     ran = headwater("verify", "shop/products", "--against", "log", "-f", file, "--json")
+    shown = headwater("verify", "shop/products", "--against", "log", "-f", file)
     mended = headwater("verify", "shop/products", "--against", "log", "-f", file, "--repair")
     again = headwater("verify", "shop", "-f", file, "--json")
 
     assert ran.code == 4
     [table] = ran.envelope["data"]["tables"]
-    assert table["keys"] == [{"key": {"id": 7}, "problem": "is missing"}]
+    changed, missing = sorted(table["keys"], key=lambda each: -each["key"]["id"])
+    assert (missing["key"], missing["problem"]) == ({"id": 7}, "is missing")
+    assert missing["log"]["id"] == "7" and missing["there"] is None
+    assert changed["log"].keys() == changed["there"].keys()
+    others = {each for each in changed["log"] if changed["log"][each] != changed["there"][each]}
+    assert others == {"name", "price"}
+    assert (changed["there"]["name"], changed["there"]["price"]) == (None, "0.01")
+    assert '{"id": 9} has other values in name, price' in shown.data
     assert (mended.code, again.code) == (0, 0)
-    assert "1 row repaired" in mended.data
+    assert "2 rows repaired" in mended.data
     assert {each["equal"] for each in again.envelope["data"]["tables"]} == {True}
 
 

@@ -30,7 +30,7 @@ export const toClearMs = (records, inPerS, outPerS) => (records > 0 && outPerS >
 
 const TONES = {
   streaming: "ok", running: "ok", done: "ok", snapshotting: "work", replaying: "work", "re-reading": "work",
-  rebuilding: "work", starting: "work", retrying: "warn", paused: "idle", stopped: "idle", quarantined: "bad", away: "bad", failed: "bad", "left out": "warn",
+  rebuilding: "work", starting: "work", retrying: "warn", paused: "idle", stopped: "idle", quarantined: "bad", away: "bad", failed: "bad", differs: "bad", "left out": "warn",
 };
 export const WORST = [
   "quarantined", "retrying", "left out", "re-reading", "rebuilding", "snapshotting", "replaying", "starting", "paused", "stopped",

@@ -19,6 +19,8 @@ sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
 CONSOLE
 """
 LARGE = (1 << 53) + 1
+NONE = "\u2013"
+"""How a side without the row is shown."""
 
 
 def link_of(directory: Path, more: str = "") -> Iterator[str]:
@@ -62,12 +64,12 @@ def test_each_differing_key_is_shown_side_by_side_in_the_dialog_and_on_the_page(
 ) -> None:
     wanted = [
         ["1", "has other values", "price", "1.5", "<b>9</b>"],
-        ["7", "is there, and not in the log", "id", "–", "7"],
-        ["", "", "name", "–", "seven"],
-        ["", "", "price", "–", "null"],
-        [str(LARGE), "is missing", "id", str(LARGE), "–"],
-        ["", "", "name", "three", "–"],
-        ["", "", "price", "3.5", "–"],
+        ["7", "is there, and not in the log", "id", NONE, "7"],
+        ["", "", "name", NONE, "seven"],
+        ["", "", "price", NONE, "null"],
+        [str(LARGE), "is missing", "id", str(LARGE), NONE],
+        ["", "", "name", "three", NONE],
+        ["", "", "price", "3.5", NONE],
     ]
     with page_of(browser, link) as page:
         page.get_by_role("button", name="Verify…").click()

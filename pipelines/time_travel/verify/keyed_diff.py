@@ -6,7 +6,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -177,8 +176,9 @@ class KeyedDiff:
         found = found[: self._room]
         named = rows.select(list(self._shape.schema.key)).take(pa.array(found)).to_pylist()
         kept = max(ROWS_KEPT - len(self.result.keys), 0)
-        values = rows.take(pa.array(found[:kept])).to_pylist()
-        for row, key, its_values in zip_longest(found.tolist(), named, values):
+        values: list[Mapping[str, Any] | None] = rows.take(pa.array(found[:kept])).to_pylist()
+        values += [None] * (len(named) - len(values))
+        for row, key, its_values in zip(found.tolist(), named, values, strict=True):
             is_row = kind is not DifferenceKind.EXTRA
             place = self._state.place(int(places[row])) if is_row else None
             ours = int(self._state.rows[places[row]]) if is_row else 0

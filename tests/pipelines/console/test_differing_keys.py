@@ -18,6 +18,7 @@ source: {type: sql, url: "sqlite:///source.db", tables: [items]}
 sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
 CONSOLE
 """
+KEYS = "Keys of items in sql that differ"
 LARGE = (1 << 53) + 1
 NONE = "\u2013"
 """How a side without the row is shown."""
@@ -63,11 +64,11 @@ def test_each_differing_key_is_shown_side_by_side_in_the_dialog_and_on_the_page(
     browser: Browser, link: str
 ) -> None:
     wanted = [
-        ["1", "has other values", "price", "1.5", "<b>9</b>"],
-        ["7", "is there, and not in the log", "id", NONE, "7"],
+        ['{"id":1}', "has other values", "price", "1.5", "<b>9</b>"],
+        ['{"id":7}', "is there, and not in the log", "id", NONE, "7"],
         ["", "", "name", NONE, "seven"],
         ["", "", "price", NONE, "null"],
-        [str(LARGE), "is missing", "id", str(LARGE), NONE],
+        [f'{{"id":{LARGE}}}', "is missing", "id", str(LARGE), NONE],
         ["", "", "name", "three", NONE],
         ["", "", "price", "3.5", NONE],
     ]
@@ -75,12 +76,12 @@ def test_each_differing_key_is_shown_side_by_side_in_the_dialog_and_on_the_page(
         page.get_by_role("button", name="Verify…").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name="Run").click()
-        sides = dialog.get_by_role("region", name="Keys of items that differ in sql")
+        sides = dialog.get_by_role("region", name=KEYS)
         expect(sides).to_be_visible()
         check_accessible(page)
         told = [row.locator("th, td").all_inner_texts() for row in sides.locator("tbody tr").all()]
         dialog.get_by_role("button", name="Close").click()
-        kept = page.get_by_role("region", name="Keys of items that differ in sql")
+        kept = page.get_by_role("region", name=KEYS)
         expect(kept).to_be_visible()
         check_accessible(page)
 

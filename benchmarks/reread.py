@@ -235,7 +235,9 @@ def main() -> None:
                 found.setdefault(name, []).append(row.measure(database))
                 print(f"{name}: {found[name][-1]}", file=sys.stderr)
     if (chosen.rows, chosen.large) == (ROWS, LARGE_ROWS):
-        RESULTS.joinpath("reread.json").write_text(json.dumps(found, indent=1) + "\n")
+        kept = RESULTS / "reread.json"
+        found = {**json.loads(kept.read_text()), **found}  # what is not measured now stays
+        kept.write_text(json.dumps(found, indent=1) + "\n")
         RESULTS.joinpath("reread.md").write_text(page(table, found))
     print(page(table, found))
 

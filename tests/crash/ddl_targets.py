@@ -257,7 +257,7 @@ def _time_of_day(value: Any) -> timedelta:
 
 SPECIAL: Mapping[str, Callable[[Any], Any]] = {
     "bytea": lambda value: bytes(value).hex(),
-    "varbinary": lambda value: bytes(value).hex(),
+    "blob": lambda value: bytes(value).hex(),
     "uuid": str,
     "jsonb": _json,
     "timestamp with time zone": _moment,

@@ -20,7 +20,7 @@ SPARED = ("id", "v", "k")
 """Columns that keep their names and types: the key, and a number that no other write has."""
 TYPES = (
     "smallint", "int", "bigint", "text", "varchar(40)", "decimal(12,2)", "date",
-    "enum('sad','fine','great')", "datetime(6)", "double", "varbinary(40)", "bigint unsigned",
+    "enum('sad','fine','great')", "datetime(6)", "double", "blob", "bigint unsigned",
 )  # fmt: skip
 ADDED = "a text, b int, n decimal(12,2) DEFAULT 1, m enum('sad','fine','great')"
 NOTE = "INSERT INTO audit (at, named, letter, id, v) VALUES (@at, 'plain', {})"
@@ -98,7 +98,7 @@ def literal(random: Random, kind: str) -> str:
         return f"TIMESTAMPADD(MICROSECOND, {number * 1_000_001}, '2024-01-01')"
     if kind == "double":
         return repr(number / 7)
-    if kind.startswith("varbinary"):
+    if kind == "blob":
         return f"x'{number:04x}00'"
     if kind.endswith("unsigned"):
         return str((1 << 64) - 1 - number)
@@ -141,7 +141,8 @@ Change = Callable[[Random, MysqlShape], Sequence[str]]
 
 def add(random: Random, shape: MysqlShape) -> Sequence[str]:
     kind = random.choice(TYPES)
-    default = "" if kind == "text" else random.choice(("", f" DEFAULT {_constant(random, kind)}"))
+    defaults = [] if kind in ("text", "blob") else [f" DEFAULT {_constant(random, kind)}"]
+    default = random.choice(["", *defaults])
     place = random.choice(("", "", " FIRST", " AFTER id"))
     return [f"ALTER TABLE {shape.name} ADD {_new(random, shape, kind)} {kind}{default}{place}"]
 

@@ -25,7 +25,7 @@ from headwater.pipelines.journal.control import (
 )
 from headwater.pipelines.journal.internal_topics import COMMITS
 from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.journal.replacements import beginnings_of
+from headwater.pipelines.journal.replacements import beginnings_of, replacements_of
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from headwater.pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
 from headwater.pipelines.loops.deliver.deliver import deliver
@@ -296,17 +296,16 @@ async def _fill(
     loaded, beginnings = rebuilding.loaded, await beginnings_in(rebuilding, log)
     desired = DesiredTaskState(loaded.name)
     task = TaskRun(loaded, rebuilding.part.name, log, lambda: desired, clock, report=count)
-    check = partial(check_form, rebuilding, log)
     delivery = delivery_of(
         task,
         rebuilding.part,
         shadow,
         topics=rebuilding.topics,
         beginnings=beginnings,
-        before_dead_letters=check,
+        before_dead_letters=partial(check_rejected, rebuilding, log, beginnings),
     )
     await deliver(delivery, until_end=True)
-    await check()
+    await check_form(rebuilding, log)
     await begin_empty(shadow, rebuilding.subject.schema, log, beginnings)
 
 
@@ -320,6 +319,24 @@ async def check_form(rebuilding: TableRebuild, log: Log) -> None:
     if toward(found.subject.schema, begun) != found.subject.schema:
         raise LogUnavailable(
             "the table got another form while its copy was filled",
+            hint="run it again: the copy is made anew",
+            table=str(rebuilding.target),
+        )
+
+
+async def check_rejected(
+    rebuilding: TableRebuild, log: Log, begun: Mapping[TopicPartition, int]
+) -> None:
+    """Raises if the copy cannot be blamed for not holding a record: the table has another form, or
+    is read again, or was since the copy was `begun`. It may have had another form meanwhile."""
+    await check_form(rebuilding, log)
+    positions = await load_positions(log, rebuilding.loaded.name)
+    is_read_again = replacements_of(positions).keys() & {
+        stored.schema.table for stored in rebuilding.sources
+    }
+    if is_read_again or begun != await beginnings_in(rebuilding, log):
+        raise LogUnavailable(
+            "the table was read again while its copy was filled",
             hint="run it again: the copy is made anew",
             table=str(rebuilding.target),
         )
@@ -418,8 +435,8 @@ async def _wait_settled(
 async def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions, log: Log) -> RebuildRecipe:
     """Returns the copy's recipe. A past table's schema is unknown before it is read.
 
-    A table can have the same schema again in another topic, whose rows are not those of a copy
-    that was begun.
+    A table can have the same schema again in another topic, or after another re-read: a copy that
+    was begun before has other rows, or comes to rows of a form that it does not hold.
     """
     newest = None if wanted.as_of is not None else rebuilding.subject.schema
     loaded = rebuilding.loaded
@@ -440,6 +457,7 @@ async def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions, log: Log) ->
         kept.model_dump_json(),
         [(topic, await log.topic_id(topic)) for topic in sorted(rebuilding.topics)],
         [] if wanted.as_of is None else sorted(wanted.as_of.ends.items()),
+        sorted((await beginnings_in(rebuilding, log)).items()),
     ]
     return RebuildRecipe(rebuilding.target, newest, repr(decides))
 

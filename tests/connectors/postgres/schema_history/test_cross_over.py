@@ -20,9 +20,11 @@ from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
+from headwater.pipelines.time_travel.rebuild import rebuild as rebuild_module
 from headwater.pipelines.time_travel.rebuild import schema_change
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
+    beginnings_in,
     find_rebuilding,
     rebuild,
 )
@@ -434,6 +436,42 @@ async def test_a_copy_of_rows_of_a_former_topic_is_not_continued(crossing: Cross
 
     assert not [each for each in crossing.states if each.state is TaskState.QUARANTINED]
     assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+
+
+@pytest.mark.parametrize("sink", ["sql", "spark"])
+async def test_a_copy_that_a_reread_overtakes_is_made_anew(
+    crossing: Crossing, monkeypatch: pytest.MonkeyPatch, sink: str
+) -> None:
+    """The table has the copy's form again; the text that it had between is not to blame."""
+    await crossing.run()
+    await crossing.run("ALTER TABLE items ALTER a TYPE int USING length(a)", tasks=[SOURCE])
+    begun = await find_rebuilding(crossing.loaded, crossing.log, table="public.items", sink=sink)
+    former = [await beginnings_in(begun, crossing.log)] * 3
+    await crossing.run(
+        "ALTER TABLE items ALTER a TYPE text USING 'x' || a",
+        "UPDATE items SET a = 'none' WHERE id = 1",
+        "ALTER TABLE items ALTER a TYPE int USING length(a)",
+        tasks=[SOURCE],
+    )
+
+    async def find_beginnings(*given: Any) -> Any:
+        return former.pop() if former else await beginnings_in(*given)
+
+    monkeypatch.setattr(rebuild_module, "beginnings_in", find_beginnings)
+    with pytest.raises(LogUnavailable, match="read again while"):
+        await rebuild(
+            begun,
+            crossing.log,
+            RebuildOptions(swaps=True, verifies=True),
+            is_running=False,
+            clock=SystemClock(),
+            reporter=lambda _: None,
+        )
+    for task in ("sql", "spark"):
+        await crossing.run_task(task)
+
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+    assert await dead_letters(crossing.log) == 0
 
 
 async def test_a_dropped_column_of_a_quiet_table_is_no_difference(crossing: Crossing) -> None:

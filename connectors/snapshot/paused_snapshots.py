@@ -1,7 +1,7 @@
 """Tells which tables are not read because somebody has paused their snapshots."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headwater.connectors.source import Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -15,7 +15,7 @@ NAMED_MAX = 5
 @dataclass(slots=True)
 class PausedSnapshots:
     context: SourceContext
-    _told: Collection[TableId] | None = field(default=None)
+    _told: Collection[TableId] | None = None
 
     def tell(self, tables: Collection[TableId]) -> None:
         """Reports the paused tables, if they are others than those of the last call."""

@@ -24,6 +24,8 @@ from headwater.pipelines.time_travel.rebuild import rebuild as rebuild_module
 from headwater.pipelines.time_travel.rebuild import schema_change
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
+    RebuildResult,
+    TableRebuild,
     beginnings_in,
     find_rebuilding,
     rebuild,
@@ -97,17 +99,20 @@ class Crossing:
     async def rebuild(self, sink: str) -> None:
         """As `headwater rebuild --swap` does."""
         rebuilding = await find_rebuilding(self.loaded, self.log, table="public.items", sink=sink)
-        wanted = RebuildOptions(swaps=True, verifies=True)
-        rebuilt = await rebuild(
-            rebuilding,
+        rebuilt = await self.rebuild_as(rebuilding)
+        assert rebuilt.verdict is not None and rebuilt.verdict.is_as_told
+        assert rebuilt.kept
+
+    async def rebuild_as(self, begun: TableRebuild) -> RebuildResult:
+        """The table as it was found, be it some time ago."""
+        return await rebuild(
+            begun,
             self.log,
-            wanted,
+            RebuildOptions(swaps=True, verifies=True),
             is_running=False,
             clock=SystemClock(),
             reporter=lambda _: None,
         )
-        assert rebuilt.verdict is not None and rebuilt.verdict.is_as_told
-        assert rebuilt.kept
 
     async def differing(self) -> dict[str, int]:
         """What `headwater verify` says of each side."""
@@ -391,14 +396,7 @@ async def test_a_copy_that_a_later_form_overtakes_is_made_anew(
     await crossing.run("ALTER TABLE items ALTER a TYPE text USING 'x' || a", tasks=[SOURCE])
 
     with pytest.raises(LogUnavailable, match="another form"):
-        await rebuild(
-            begun,
-            crossing.log,
-            RebuildOptions(swaps=True, verifies=True),
-            is_running=False,
-            clock=SystemClock(),
-            reporter=lambda _: None,
-        )
+        await crossing.rebuild_as(begun)
     found = [begun, begun]
 
     async def find(*given: Any, **more: Any) -> Any:
@@ -459,14 +457,7 @@ async def test_a_copy_that_a_reread_overtakes_is_made_anew(
 
     monkeypatch.setattr(rebuild_module, "beginnings_in", find_beginnings)
     with pytest.raises(LogUnavailable, match="read again while"):
-        await rebuild(
-            begun,
-            crossing.log,
-            RebuildOptions(swaps=True, verifies=True),
-            is_running=False,
-            clock=SystemClock(),
-            reporter=lambda _: None,
-        )
+        await crossing.rebuild_as(begun)
     for task in ("sql", "spark"):
         await crossing.run_task(task)
 

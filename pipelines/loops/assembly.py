@@ -69,7 +69,7 @@ async def run_task(
             task=SOURCE,
             desired=task.desired,
             report=task.report,
-            watch=lambda: _watch_source(task),
+            watch=lambda: watch_source(task),
         )
         return
     part = next(part for part in loaded.sinks if part.name == task.name)
@@ -199,8 +199,8 @@ def wire_of(loaded: LoadedPipeline) -> WireSettings:
     )
 
 
-async def _watch_source(task: TaskRun) -> None:
-    """While the source is paused."""
+async def watch_source(task: TaskRun) -> None:
+    """While the source is paused or quarantined."""
     source = make_source(task.loaded, clock=task.clock, report=_source_reporter(task))
     if isinstance(source, Retaining):
         await source.watch_retained()

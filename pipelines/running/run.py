@@ -199,6 +199,7 @@ class _Run:
             self._pipelines.listeners(),
             self._around,
             prepare=_prepare_here,
+            watch=_watch_here,
         )
         self._board.log_problem, self._board.offline = claimed.problem, claimed.offline
         self._board.disk = claimed.disk
@@ -404,6 +405,12 @@ def _prepare_here(loaded: LoadedPipeline, task: str) -> None:
     from headwater.pipelines.running.first_checks import prepare_source
 
     prepare_source(loaded, task)
+
+
+async def _watch_here(task: TaskRun) -> None:
+    from headwater.pipelines.loops.assembly import watch_source
+
+    await watch_source(task)
 
 
 async def attend(

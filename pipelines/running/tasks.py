@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.client.gather import let_go
+from headwater.core_log.foundation.errors import Fenced, HeadwaterError
 from headwater.core_log.model.log import Log
 from headwater.pipelines.journal.control import (
     RESTART,
@@ -56,6 +57,8 @@ def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[TaskAs
 
 RunTask = Callable[[TaskRun], Coroutine[Any, Any, None]]
 """`headwater.pipelines.loops.assembly.run_task`, mostly."""
+WatchSource = Callable[[TaskRun], Awaitable[None]]
+"""`headwater.pipelines.loops.assembly.watch_source`, mostly."""
 Prepare = Callable[["LoadedPipeline", str], None]
 """Begins to load what a task will need, while the log is still asked what is wanted of it."""
 OpenLog = Callable[["LoadedPipeline"], AbstractAsyncContextManager[Log]]
@@ -82,9 +85,12 @@ class TaskRunner:
         around: TaskEnvironment,
         *,
         prepare: Prepare = lambda *_: None,
+        watch: WatchSource | None = None,
     ) -> None:
+        """`watch` runs while a source is quarantined."""
         self._tasks, self._run_task, self._open_log = tasks, run_task, open_log
         self._listeners, self._around, self._prepare = listeners, around, prepare
+        self._watch = watch
         self._running: dict[TaskId, asyncio.Task[None]] = {}
 
     def start(self, job: TaskAssignment) -> None:
@@ -99,7 +105,9 @@ class TaskRunner:
         if before is not None:
             before.cancel()
             await asyncio.wait([before])
-        await _TaskLives(job, self._run_task, self._open_log, self._listeners, self._around).run()
+        await _TaskLives(
+            job, self._run_task, self._open_log, self._listeners, self._around, self._watch
+        ).run()
 
     def _on_gone(self, task: TaskId, running: asyncio.Task[None]) -> None:
         if self._running.get(task) is running:
@@ -142,9 +150,10 @@ class _TaskLives:
         open_log: OpenLog,
         listeners: Listeners,
         around: TaskEnvironment,
+        watch: WatchSource | None,
     ) -> None:
         self._job, self._run_task, self._open_log = job, run_task, open_log
-        self._listeners = listeners
+        self._listeners, self._watch = listeners, watch
         self._around = replace(around, redact=lambda text: self._job.loaded.redaction.scrub(text))
         self._is_informed = asyncio.Event()
         """Whether it is known what is wanted, so that what changes from now on is news."""
@@ -160,27 +169,28 @@ class _TaskLives:
                     await log.ensure_topic(control_topic())
                     await desired.load()
                     self._is_informed.set()
-                job, clock = self._with_secrets_of_now(), self._around.clock
-                await self._run_task(
-                    TaskRun(
-                        job.loaded,
-                        job.name,
-                        log,
-                        lambda: desired.now,
-                        clock,
-                        report,
-                        until_end=job.until_end,
-                    )
-                )
+                await self._run_task(self._task_run(log, desired, report))
 
             beside = [
                 tasks.create_task(self._follow(desired)),
                 tasks.create_task(self._report_verified(desired)),
             ]
-            while await self._supervise(live, desired, tasks):
+            while await self._supervise(live, desired, tasks, log):
                 pass
             for task in beside:
                 task.cancel()
+
+    def _task_run(self, log: Log, desired: DesiredState, report: Reporter) -> TaskRun:
+        job, clock = self._with_secrets_of_now(), self._around.clock
+        return TaskRun(
+            job.loaded,
+            job.name,
+            log,
+            lambda: desired.now,
+            clock,
+            report,
+            until_end=job.until_end,
+        )
 
     def _with_secrets_of_now(self) -> TaskAssignment:
         """A password may have been changed since the last connection was made."""
@@ -196,6 +206,7 @@ class _TaskLives:
         live: Callable[[Reporter], Awaitable[None]],
         desired: DesiredState,
         tasks: asyncio.TaskGroup,
+        log: Log,
     ) -> bool:
         """Whether the task shall begin afresh: somebody restarted it, or it was given up and then
         resumed, or is tried again as its cause may be cured outside."""
@@ -232,8 +243,23 @@ class _TaskLives:
             self._listeners.ended(ended)
         if ended.state is not TaskState.QUARANTINED or self._job.until_end:
             return False
-        await self._until_retried(desired, ended, wanted)
+        at_rest = asyncio.ensure_future(self._watch_at_rest(log, desired))
+        try:
+            await self._until_retried(desired, ended, wanted)
+        finally:
+            await let_go(at_rest)
         return True
+
+    async def _watch_at_rest(self, log: Log, desired: DesiredState) -> None:
+        """What a server retains for a source grows also while the source is quarantined."""
+        if self._watch is None or not self._job.is_source:
+            return
+        try:
+            await self._watch(self._task_run(log, desired, self._listeners.report))
+        except HeadwaterError as error:
+            logger.warning("%s: its source is no longer watched: %s", self._job.task, error)
+        except Exception:  # a figure is no reason to end what may be resumed
+            logger.exception("%s: its source is no longer watched", self._job.task)
 
     async def _until_retried(
         self, desired: DesiredState, ended: TaskEnded, wanted: DesiredTaskState

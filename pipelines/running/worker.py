@@ -23,6 +23,7 @@ from headwater.pipelines.running.tasks import (
     RunTask,
     TaskAssignment,
     TaskRunner,
+    WatchSource,
 )
 from headwater.pipelines.running.worker_protocol import (
     LeaveTask,
@@ -44,7 +45,7 @@ ORPHAN_S_MAX = 2.0
 FromWire = Callable[[bytes], LoadedPipeline]
 
 
-def main(run_task: RunTask, prepare: Prepare) -> None:
+def main(run_task: RunTask, prepare: Prepare, watch: WatchSource) -> None:
     parser = argparse.ArgumentParser(prog="headwater.pipelines.running.worker_start")
     parser.add_argument("--stdout", type=int, help="file descriptor of a sink's own output")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
@@ -55,6 +56,7 @@ def main(run_task: RunTask, prepare: Prepare) -> None:
         stdout=chosen.stdout,
         level=chosen.level,
         prepare=prepare,
+        watch=watch,
     )
 
 
@@ -65,6 +67,7 @@ def work(
     stdout: int | None,
     level: int = logging.INFO,
     prepare: Prepare = lambda *_: None,
+    watch: WatchSource | None = None,
 ) -> None:
     """Returns when the owner has said so; when the owner is gone, the process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to answer
@@ -72,17 +75,22 @@ def work(
     if stdout is not None:
         os.dup2(stdout, STDOUT)
         os.close(stdout)
-    worker = _Worker(run_task, from_wire, words, prepare)
+    worker = _Worker(run_task, from_wire, words, prepare, watch)
     set_up_logging(level, scrub=worker.scrub)
     asyncio.run(worker.run())
 
 
 class _Worker:
     def __init__(
-        self, run_task: RunTask, from_wire: FromWire, words: int, prepare: Prepare
+        self,
+        run_task: RunTask,
+        from_wire: FromWire,
+        words: int,
+        prepare: Prepare,
+        watch: WatchSource | None,
     ) -> None:
         self._run_task, self._from_wire, self._words = run_task, from_wire, words
-        self._prepare = prepare
+        self._prepare, self._watch = prepare, watch
         self._saying = threading.Lock()
         self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
         self._redactions: dict[str, Redaction] = {}
@@ -116,6 +124,7 @@ class _Worker:
                 listeners,
                 around,
                 prepare=self._prepare,
+                watch=self._watch,
             )
             lease: asyncio.TimerHandle | None = None
             while (order := await self._orders.get()) is not None:

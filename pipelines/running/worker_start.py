@@ -6,10 +6,11 @@ from headwater.core_log.foundation.process_switches import freeze_imports, switc
 def start() -> None:
     """Everything heavy is imported before the first order, while the owner makes its start."""
     with freeze_imports():
+        from headwater.pipelines.loops.assembly import watch_source
         from headwater.pipelines.running.first_checks import checked_first, prepare_source
         from headwater.pipelines.running.worker import main
     switch_threads_often()
-    main(checked_first(), prepare_source)
+    main(checked_first(), prepare_source, watch_source)
 
 
 if __name__ == "__main__":

@@ -121,12 +121,14 @@ def _start(snapshot: Snapshot) -> Iterator[MetricSample]:
     yield MetricSample((), snapshot["started_ms"] / 1_000)
 
 
-def _gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[MetricSample]]:
+def _gauges(
+    name: str, field: str, scale: float = 1
+) -> Callable[[Snapshot], Iterator[MetricSample]]:
     def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for task, facts in found["tasks"].items():
                 if gauge := facts["gauges"].get(name):
-                    yield MetricSample((pipeline, task), gauge[field])
+                    yield MetricSample((pipeline, task), _scale(gauge[field], scale))
 
     return read
 
@@ -274,6 +276,14 @@ METRICS = (
         ("pipeline", "table"),
         "1 if everything was equal in that comparison, otherwise 0.",
         _verified("is_equal"),
+    ),
+    MetricSpec(
+        "headwater_verify_due_timestamp_seconds",
+        "gauge",
+        TASK,
+        "Time at which `verify:` of the file wants the next comparison, in seconds since 1970; one "
+        "that failed is still due.",
+        _gauges("verify_due_ms", "value", 0.001),
     ),
     MetricSpec(
         "headwater_rereading_tables",

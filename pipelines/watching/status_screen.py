@@ -3,7 +3,7 @@ wrong."""
 
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from headwater.pipelines.terminal.quantities import (
     duration_text,
     rate_text,
     size_text,
+    time_text,
 )
 
 Facts = Mapping[str, Any]
@@ -39,7 +40,11 @@ WORST_FIRST = (
 )  # fmt: skip
 """In which order tables are shown where not all of them fit."""
 
-GAUGES = {"retained_wal_bytes": "retained WAL", "small_files": "small files"}
+GAUGES = {
+    "retained_wal_bytes": "retained WAL",
+    "small_files": "small files",
+    "verify_due_ms": "next comparison",
+}
 """What figures of sources and tables are called where people read them."""
 
 BAR_CELLS = 10
@@ -237,13 +242,19 @@ def _gauge_lines(gauges: Facts, indent: int) -> Iterator[ScreenLine]:
         limit = None if None in (all_of := [gauge["limit"] for gauge in of_one]) else sum(all_of)
         if name not in gauges and not value:
             continue
-        shown = size_text if name.endswith("_bytes") else count_text
+        shown = _gauge_text(name)
         reasons = f"{GAUGES.get(name, name)} {shown(value)}"
         style = "red" if limit is not None and value > limit else "dim"
         yield [
             TextSpan(" " * (indent + 4)),
             TextSpan(reasons + ("" if limit is None else f" of {shown(limit)}"), style),
         ]
+
+
+def _gauge_text(name: str) -> Callable[[int], str]:
+    if name.endswith("_ms"):
+        return time_text
+    return size_text if name.endswith("_bytes") else count_text
 
 
 def _table_lines(

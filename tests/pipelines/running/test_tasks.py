@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.foundation.errors import SinkRejected, SourceRejected
 from headwater.pipelines.journal.control import (
     RESTART,
     VERIFIED,
@@ -18,7 +18,14 @@ from headwater.pipelines.journal.control import (
     control_topic,
     write_control,
 )
-from headwater.pipelines.reports import Report, StateChanged, TableVerified, TaskRun, TaskState
+from headwater.pipelines.reports import (
+    GaugesRead,
+    Report,
+    StateChanged,
+    TableVerified,
+    TaskRun,
+    TaskState,
+)
 from headwater.pipelines.running.supervisor import TaskEnvironment
 from headwater.pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
 from tests.fakes import SimulatedClock
@@ -96,3 +103,44 @@ async def test_a_comparison_after_the_end_of_the_source_is_told() -> None:
 
     found = [each for each in reports if isinstance(each, TableVerified)]
     assert [(each.table, each.differing, each.at_ms) for each in found] == [("shop.orders", 2, 9)]
+
+
+async def test_a_source_is_watched_while_it_is_quarantined() -> None:
+    log, told = MemoryLog(), list[str]()
+    await log.ensure_topic(control_topic())
+    reports: list[Report] = []
+
+    @asynccontextmanager
+    async def open_log(_: object) -> AsyncIterator[Any]:
+        yield log
+
+    async def fail(task: TaskRun) -> None:
+        told.append(f"{task.name} runs")
+        raise SourceRejected("the slot is another's")
+
+    async def watch(task: TaskRun) -> None:
+        task.report(GaugesRead("shop", task.name, "retained_wal_bytes", 7, None))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append(f"{task.name} is not watched any more")
+
+    loaded: Any = FakePipeline("shop", {"source": "fail", "sql": "fail"}, Path(), workers=0)
+    async with asyncio.TaskGroup() as tasks:
+        listeners = Listeners(reports.append, lambda _: None, lambda _: None)
+        around = TaskEnvironment(SimulatedClock(), Random(7))
+        runner = TaskRunner(tasks, fail, open_log, listeners, around, watch=watch)
+        for name in ("source", "sql"):
+            runner.start(TaskAssignment(loaded, name))
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        watched = [each.task for each in reports if isinstance(each, GaugesRead)]
+        told.clear()
+        await write_control(log, "shop", [Signal(RESTART, "", "a1")], now_ms=0)
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        again = [each for each in told if each.startswith("source")]
+        await runner.stop_all()
+
+    assert watched == ["source"]
+    assert again == ["source is not watched any more", "source runs"]

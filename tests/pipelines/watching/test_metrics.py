@@ -86,6 +86,7 @@ def verified(differing: int = 0) -> Any:
     board = StatusBoard(SimulatedClock(90_000))
     board.disk = lambda: (3, 10)
     board(TableVerified("shop", "verify", "public.orders", 60_000, differing, 9, "source,sql", ""))
+    board(GaugesRead("shop", "verify", "verify_due_ms", 120_000, None))
     return board.snapshot()
 
 
@@ -94,6 +95,7 @@ def test_a_comparison_says_when_it_was_and_whether_all_was_equal() -> None:
 
     assert found["headwater_verified_timestamp_seconds"] == {("shop", "public.orders"): 60}
     assert found["headwater_verified_equal"] == {("shop", "public.orders"): 1}
+    assert found["headwater_verify_due_timestamp_seconds"] == {("shop", "verify"): 120}
     assert different["headwater_verified_equal"] == {("shop", "public.orders"): 0}
 
 

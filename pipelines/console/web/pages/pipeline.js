@@ -3,7 +3,7 @@ import { useState } from "../vendor/hooks.mjs";
 import { fetched, place } from "../api.js";
 import { past, status } from "../live.js";
 import { A, Command, List, Pill, Problem, Spark, html } from "../ui.js";
-import { bytes, count, rate, span, toClearMs } from "../words.js";
+import { bytes, clock, count, day, rate, span, toClearMs } from "../words.js";
 import { CommandButton } from "./dialog.js";
 import { Graphs } from "./graphs.js";
 import { Act, Pipeline as Card } from "./overview.js";
@@ -32,13 +32,15 @@ function clearing(sink, source) {
 }
 
 const PARTS_MAX = 40;
+const GAUGES = { verify_due_ms: "next comparison" };
 const isOwn = (value) => value.startsWith("{");  // what a source notes for itself, not a place
 function Positions({ name, of }) {
   const gauges = Object.entries(of.gauges ?? {}), parts = Object.entries(of.positions), own = parts.filter(([, value]) => isOwn(value)), places = parts.filter(([, value]) => !isOwn(value));
   if (!parts.length && !gauges.length) return null;
+  const shown = (gauge, value) => (gauge.endsWith("_ms") ? `${day(value)} ${clock(value, false)} UTC` : gauge.endsWith("_bytes") ? bytes(value) : count(value));
   const pair = ([part, value]) => html`<dt key=${part}><code>${part}</code></dt><dd><code>${value}</code></dd>`;
-  return html`<section class="card"><header><h2>${name}</h2><span class="dim">${name === "source" ? "its position in the source" : "what it has applied"}</span></header><dl class="pairs inset">
-    ${gauges.map(([gauge, each]) => html`<dt key=${gauge}>${gauge.replaceAll("_", " ")}</dt><dd>${gauge.endsWith("_bytes") ? bytes(each.value) : count(each.value)}${each.limit ? html` <span class="dim">of ${gauge.endsWith("_bytes") ? bytes(each.limit) : count(each.limit)}</span>` : null}</dd>`)}
+  return html`<section class="card"><header><h2>${name}</h2><span class="dim">${name === "source" ? "its position in the source" : name === "verify" ? "the schedule of its file" : "what it has applied"}</span></header><dl class="pairs inset">
+    ${gauges.map(([gauge, each]) => html`<dt key=${gauge}>${GAUGES[gauge] ?? gauge.replaceAll("_", " ")}</dt><dd>${shown(gauge, each.value)}${each.limit ? html` <span class="dim">of ${shown(gauge, each.limit)}</span>` : null}</dd>`)}
     ${places.slice(0, PARTS_MAX).map(pair)}${places.length > PARTS_MAX ? html`<dt /><dd class="dim">${count(places.length - PARTS_MAX)} more</dd>` : null}</dl>
     ${own.length ? html`<details class="more"><summary>What it notes for itself: ${count(own.length)}</summary><dl class="pairs">${own.slice(0, PARTS_MAX).map(pair)}</dl></details>` : null}</section>`;
 }

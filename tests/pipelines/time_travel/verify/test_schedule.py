@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from headwater.pipelines.file.loader import LoadedPipeline
-from headwater.pipelines.journal.control import DesiredTaskState, read_desired
-from headwater.pipelines.reports import VERIFY, RemarksMade, Report
+from headwater.pipelines.journal.control import (
+    VERIFIED,
+    DesiredTaskState,
+    Signal,
+    read_desired,
+    write_control,
+)
+from headwater.pipelines.reports import VERIFY, GaugesRead, RemarksMade, Report
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.tasks import jobs_of
 from headwater.pipelines.time_travel.verify.schedule import verify_once
@@ -72,7 +78,8 @@ def test_a_table_of_which_its_target_has_nothing_yet_is_not_told_as_different(
     assert not tell(tmp_path, PIPELINE.replace("SCHEDULE", "{every: 1ms}"), story).signals
 
 
-UNREADABLE = """
+HALF_HOUR_MS = 1_800_000
+SECONDLY = """
 pipeline: shop
 source: {type: sql, url: "sqlite:///source.db", tables: ["*"]}
 sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
@@ -80,13 +87,16 @@ verify: {every: 1s}
 """
 
 
-def test_the_reason_for_which_a_comparison_failed_is_told_until_one_succeeds(
+def test_a_comparison_that_fails_is_still_due_and_its_reason_is_told_until_one_succeeds(
     tmp_path: Path,
 ) -> None:
     reports: list[Report] = []
 
     def told() -> list[RemarksMade]:
         return [each for each in reports if isinstance(each, RemarksMade)]
+
+    def due() -> list[int]:
+        return [each.value for each in reports if isinstance(each, GaugesRead)]
 
     async def story(world: World) -> None:
         await world.run()
@@ -95,8 +105,9 @@ def test_the_reason_for_which_a_comparison_failed_is_told_until_one_succeeds(
         task = asyncio.create_task(checked_first()(run))
         while not told():
             await asyncio.wait([task], timeout=0.05)
+        assert len(due()) == 1
         (tmp_path / "hidden.db").rename(tmp_path / "source.db")
-        while told()[-1].problem:
+        while told()[-1].problem or len(due()) == 1:
             await asyncio.wait([task], timeout=0.05)
         task.cancel()
         await asyncio.wait([task])
@@ -106,11 +117,53 @@ def test_the_reason_for_which_a_comparison_failed_is_told_until_one_succeeds(
         "CREATE TABLE items (id INTEGER PRIMARY KEY)",
         "INSERT INTO items VALUES (1)",
     )
-    tell(tmp_path, UNREADABLE, story)
+    tell(tmp_path, SECONDLY, story)
 
     first = told()[0]
     assert first.task == VERIFY and first.hint
     assert first.problem.startswith("the last comparison failed: ")
+    assert due() == sorted(set(due()))
+
+
+def test_a_comparison_by_hand_of_all_tables_moves_what_is_due_and_one_of_a_table_does_not(
+    tmp_path: Path,
+) -> None:
+    due: list[int] = []
+
+    def hear(report: Report) -> None:
+        if isinstance(report, GaugesRead):
+            due.append(report.value)
+
+    async def compare_by_hand(world: World, *tables: str) -> None:
+        options = {"differing": "0", "rows": "1", "sides": "sql", "problem": ""}
+        signals = [Signal(VERIFIED, table, f"by-hand-{table}", options) for table in tables]
+        await write_control(world.log, "shop", signals, now_ms=world.clock.now_ms() + HALF_HOUR_MS)
+
+    async def story(world: World) -> None:
+        await world.run()
+        run = task_run(world.loaded, VERIFY, world.log, report=hear, until_end=False)
+        task = asyncio.create_task(checked_first()(run))
+        while len(due) < 2:
+            await asyncio.wait([task], timeout=0.05)
+        await compare_by_hand(world, "main.items")
+        own = len(due) + 2
+        while len(due) < own:
+            await asyncio.wait([task], timeout=0.05)
+        assert due[-1] - due[0] < HALF_HOUR_MS
+        await compare_by_hand(world, "main.items", "main.others")
+        while due[-1] - due[0] < HALF_HOUR_MS:
+            await asyncio.wait([task], timeout=0.05)
+        task.cancel()
+        await asyncio.wait([task])
+
+    execute(
+        tmp_path / "source.db",
+        "CREATE TABLE items (id INTEGER PRIMARY KEY)",
+        "CREATE TABLE others (id INTEGER PRIMARY KEY)",
+        "INSERT INTO items VALUES (1)",
+        "INSERT INTO others VALUES (1)",
+    )
+    tell(tmp_path, SECONDLY, story)
 
 
 def test_verify_is_a_task_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:

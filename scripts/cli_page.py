@@ -16,8 +16,8 @@ OPENING = """\
 
 Data goes to stdout and everything else to stderr, so a pipe carries data only. Commands that talk
 to a log find it by `--bootstrap HOST:PORT`, by the pipeline file that `-f FILE` names, or by
-`--data DIR` (where whoever runs has written its address); else by `./pipeline.yaml`, else in
-`./data`.
+`--data DIR` (where whoever runs has written its address; beside `-f`, in place of `log.path`); else
+by `./pipeline.yaml`, else in `./data`.
 
 ## Exit codes
 

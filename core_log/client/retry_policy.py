@@ -16,7 +16,7 @@ from headwater.core_log.foundation.errors import (
     LogRejected,
     LogUnavailable,
 )
-from headwater.core_log.links.connection import RetriableFailure
+from headwater.core_log.links.connection import CLOSED, RetriableFailure
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +144,8 @@ def give_up_error(again: RetriableFailure, settings: KafkaSettings) -> Headwater
     if isinstance(again, NoBroker):
         return LogUnavailable(again.reason, hint=_cure_of_away(settings), **again.facts)
     hint = f"is the cluster at {', '.join(settings.bootstrap)} up?"
+    if again.reason == CLOSED and not settings.security.has_user:
+        hint += " Where clients must authenticate, set `security.protocol` and `security.user`"
     return LogUnavailable(again.reason, hint=hint, **again.facts)
 
 

@@ -21,6 +21,9 @@ FRAMES_AT_ONCE = 64
 READ_BYTES_MAX = 4 << 20  # per wake-up, so that one connection never starves the others
 LENGTH_BYTES, HEAD_BYTES = 4, 8  # a header is length and correlation id
 
+CLOSED = "the broker closed the connection"
+"""The reason of a connection that ends without an answer, as one does that has to authenticate."""
+
 _HEAD = Struct(">ii")
 
 
@@ -171,7 +174,7 @@ class BrokerConnection:
             except OSError as error:
                 return self.close(f"receiving ended: {error.strerror}")
             if size == 0:
-                return self.close("the broker closed the connection")
+                return self.close(CLOSED)
             taken += size
             self._accept(size)
             if size < len(room):

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
-from headwater.pipelines.terminal.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
+from headwater.pipelines.terminal.log_address import (
+    DEFAULT_DATA,
+    DEFAULT_FILE,
+    LogAddress,
+    data_option,
+)
 from headwater.pipelines.terminal.output import (
     DependencyMissing,
     DifferencesFound,
@@ -24,9 +29,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path, exists=True), required=False)
+@data_option
 @shared_options
 @click.pass_obj
-def doctor(output: Output, path: Path | None) -> None:
+def doctor(output: Output, path: Path | None, data: Path | None) -> None:
     """Check the machine, and the systems of the pipelines of PATH; changes nothing.
 
     PATH is a pipeline file or a directory of them; the default is ./pipeline.yaml, if it exists.
@@ -39,8 +45,8 @@ def doctor(output: Output, path: Path | None) -> None:
     """
     if path is None and DEFAULT_FILE.is_file():
         path = DEFAULT_FILE
-    pipelines = _load(output, path)
-    found = run_until_signal(_examine(pipelines))
+    pipelines = _load(output, path, data)
+    found = run_until_signal(_examine(pipelines, data or DEFAULT_DATA))
     facts = [each.facts() for each in found]
     lines = [line for each in found for line in _lines(output, each)]
     problems = [each for each in found if each.is_fatal]
@@ -54,19 +60,20 @@ def doctor(output: Output, path: Path | None) -> None:
     output.result(facts, lines)
 
 
-def _load(output: Output, path: Path | None) -> "list[LoadedPipeline]":
+def _load(output: Output, path: Path | None, data: Path | None) -> "list[LoadedPipeline]":
     if path is None:
         return []
     from headwater.pipelines.file.given_files import load_given
 
-    return load_given(output, path)
+    return load_given(output, path, data=data)
 
 
-async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]":
+async def _examine(pipelines: "Sequence[LoadedPipeline]", data: Path) -> "list[DoctorResult]":
+    """`data` is the directory of a log that no file names."""
     from headwater.pipelines.preview.doctor_checks import SPARK, examine_machine, examine_pipeline
 
     embedded = {each.log_path for each in pipelines if each.spec.log.type == "embedded"}
-    directories = sorted(embedded) if pipelines else [DEFAULT_DATA]
+    directories = sorted(embedded) if pipelines else [data]
     needs_java = any(part.kind == SPARK for each in pipelines for part in each.sinks)
     found = list(examine_machine(directories, needs_java=needs_java))
     for pipeline in pipelines:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     "log_directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Without a pipeline file: only the data in the log of this directory.",
+    help="Directory of the log, in place of `log.path` of the file; without a file only the data "
+    "in this log is removed.",
 )
 @click.option(
     "--bootstrap", metavar="HOST:PORT", help="The same for a log that is a Kafka cluster."
@@ -230,9 +231,7 @@ async def _check_at_rest(address: LogAddress, pipeline: str) -> None:
 def _load(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
-    from headwater.pipelines.file.given_files import load_named
-
-    return load_named(output, address.file, pipeline)
+    return address.load_named(output, pipeline, known="the source is")
 
 
 async def _drop(

@@ -1,6 +1,5 @@
 """`headwater maintain`: compacts and cleans tables of a target that are kept in files."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,14 +31,8 @@ def maintain(output: Output, target: str, sink: str | None, address: LogAddress)
     It may run beside the pipeline, which retries if a commit of this command came first. Old files
     stay as long as the sink's `maintenance: {retain: ...}` says.
     """
-    from headwater.pipelines.file.given_files import load_named
-
     pipeline, table = split_target(target)
-    if address.file is None:
-        raise ConfigError(
-            "the targets are known only from a pipeline file", hint="name it: -f FILE"
-        )
-    loaded = load_named(output, Path(address.file), pipeline)
+    loaded = address.load_named(output, pipeline, known="the targets are")
     result, failures = run_until_signal(_maintain(loaded, table, sink, address))
     data = {"pipeline": pipeline, "done": result, "failed": failures}
     if failures:

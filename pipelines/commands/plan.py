@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.pipelines.terminal.log_address import data_option
 from headwater.pipelines.terminal.output import (
     DifferencesFound,
     Output,
@@ -39,9 +40,12 @@ HIDING = ("mask of ", "drop of ")
     metavar="SQL",
     help="Show only the effects of this ALTER TABLE; may be repeated.",
 )
+@data_option
 @shared_options
 @click.pass_obj
-def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -> None:
+def plan(
+    output: Output, path: Path, sample: int | None, ddl: tuple[str, ...], data: Path | None
+) -> None:
     """Show the topics, tables and statements of a run's start.
 
     At a PostgreSQL source a publication and a slot are created. A table that cannot be planned is
@@ -55,10 +59,12 @@ def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -
     is read again (with rows, bytes, time and free space) or quarantined, and what each target does.
     The table itself is not changed.
     """
-    asyncio.run(_plan_ddl(output, path, ddl) if ddl else _plan(output, path, sample))
+    asyncio.run(_plan_ddl(output, path, data, ddl) if ddl else _plan(output, path, data, sample))
 
 
-async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> None:
+async def _plan_ddl(
+    output: Output, path: Path, place: Path | None, statements: tuple[str, ...]
+) -> None:
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.preview.ddl_plan import ddl_lines, ddl_plans
@@ -66,7 +72,7 @@ async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> 
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []
-    for loaded in load_given(output, path):
+    for loaded in load_given(output, path, data=place):
         async with log_as_found(loaded) as log:
             found = await ddl_plans(loaded, log, statements, clock=SystemClock())
         data.append({"pipeline": loaded.name, "ddl": [each.as_json() for each in found]})
@@ -74,7 +80,7 @@ async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> 
     output.result(data, lines)
 
 
-async def _plan(output: Output, path: Path, sample: int | None) -> None:
+async def _plan(output: Output, path: Path, place: Path | None, sample: int | None) -> None:
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.preview.plan import plan_of
@@ -84,7 +90,7 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
     data: list[dict[str, Any]] = []
     lines: list[str] = []
     failures = 0
-    for loaded in load_given(output, path):
+    for loaded in load_given(output, path, data=place):
         async with log_as_found(loaded) as log:
             found = await plan_of(loaded, log, clock=SystemClock())
         result = plan_data(found)

@@ -83,7 +83,7 @@ async def _rebuild(
     output: Output, address: LogAddress, options: _Options
 ) -> tuple[dict[str, Any], list[str]]:
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_named, sink_elsewhere
+    from headwater.pipelines.file.given_files import sink_elsewhere
     from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.time_travel.history.cut_points import parse_cut_point
     from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
@@ -99,11 +99,7 @@ async def _rebuild(
     pipeline, table = split_target(options.target)
     if not table:
         raise ConfigError("the argument does not name one table", hint=f"name it: {pipeline}/TABLE")
-    if address.file is None:
-        raise ConfigError(
-            "the targets are known only from a pipeline file", hint="name it: -f FILE"
-        )
-    loaded = load_named(output, address.file, pipeline)
+    loaded = address.load_named(output, pipeline, known="the targets are")
     is_running = pipeline in await running_pipelines(address)
     async with address.open_or_own() as log:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=options.sink)

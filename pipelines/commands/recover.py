@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterError
+from headwater.pipelines.terminal.log_address import data_option
 from headwater.pipelines.terminal.output import (
     DifferencesFound,
     Output,
@@ -31,12 +32,7 @@ MISMATCH = "position_mismatch"
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Directory of the log, in place of `log.path` of the file.",
-)
+@data_option
 @shared_options
 @click.pass_obj
 def recover(output: Output, path: Path, data: Path | None) -> None:
@@ -55,7 +51,7 @@ def recover(output: Output, path: Path, data: Path | None) -> None:
     from headwater.pipelines.terminal.log_place import find_owner
     from headwater.pipelines.terminal.resting_log import PROPERTIES
 
-    loaded = [_with_log_in(each, data) for each in load(path, environment=os.environ)]
+    loaded = [each.with_log_at(data) for each in load(path, environment=os.environ)]
     output.scrub = redaction_of(loaded).scrub
     set_up_logging(logging.ERROR if output.is_quiet else logging.INFO, scrub=output.scrub)
     owner = find_owner(loaded[0].log_path)
@@ -79,13 +75,6 @@ def recover(output: Output, path: Path, data: Path | None) -> None:
         raise DifferencesFound(problem, data=facts, lines=[*lines, *told])
     place = "" if data is None else f" --data {data}"
     output.result(facts, [*lines, f"headwater run {path}{place}"])
-
-
-def _with_log_in(loaded: "LoadedPipeline", data: Path | None) -> "LoadedPipeline":
-    if data is None:
-        return loaded
-    log = loaded.spec.log.model_copy(update={"path": data.absolute()})
-    return replace(loaded, spec=loaded.spec.model_copy(update={"log": log}))
 
 
 def _read_sources(loaded: "Sequence[LoadedPipeline]") -> None:

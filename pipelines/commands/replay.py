@@ -72,7 +72,7 @@ async def _replay(
     output: Output, address: LogAddress, target: str, start: str, end: str, into: str
 ) -> dict[str, Any]:
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_named, sink_of_words
+    from headwater.pipelines.file.given_files import sink_of_words
     from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.loops.assembly import make_sink
     from headwater.pipelines.time_travel.history.cut_points import (
@@ -84,11 +84,7 @@ async def _replay(
     from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
 
     pipeline, given = split_target(target)
-    if address.file is None:
-        raise ConfigError(
-            "the transforms are known only from a pipeline file", hint="name it: -f FILE"
-        )
-    loaded = load_named(output, address.file, pipeline)
+    loaded = address.load_named(output, pipeline, known="the transforms are")
     part, redaction = sink_of_words(
         into, taken={each.name for each in loaded.sinks}, environment=dict(os.environ)
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.pipelines.terminal.http_options import http_options
+from headwater.pipelines.terminal.log_address import data_option
 from headwater.pipelines.terminal.output import Output, format_count, shared_options
 
 if TYPE_CHECKING:
@@ -49,12 +50,7 @@ def interval_ms(text: str) -> int:
     help="Where the file asks for other partitions, another key, stricter masks or another value "
     "format, fill the next generation of the topics before going on.",
 )
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Directory of the log, in place of `log.path` of the file.",
-)
+@data_option
 @click.option(
     "--log-every",
     metavar="DURATION",
@@ -115,7 +111,7 @@ def run(
         from headwater.pipelines.file.loader import load
 
         nonlocal prints_rows, names
-        loaded = load(path, environment=os.environ)
+        loaded = [each.with_log_at(data) for each in load(path, environment=os.environ)]
         names = frozenset(each.name for each in loaded)
         kinds = {sink.kind for each in loaded for sink in each.sinks}
         prints_rows = "console" in kinds and sys.stdout.isatty()
@@ -143,7 +139,6 @@ def run(
         load_files,
         shown,
         keep_unsaid=keep_unsaid,
-        data=data,
         first_worker=first_worker,
         once=once,
         begins=begin,

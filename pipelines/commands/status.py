@@ -103,7 +103,6 @@ async def _positions(
     """Returns positions by pipeline; versions of tables only if a pipeline file names the
     targets."""
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.loops.assembly import make_sink
     from headwater.pipelines.watching.positions_view import (
         offsets_meant,
@@ -111,8 +110,7 @@ async def _positions(
         versions_meant,
     )
 
-    files = [] if address.file is None else load_given(output, address.file)
-    loaded = {each.name: each for each in files}
+    loaded = {each.name: each for each in address.load(output)}
     found: dict[str, Any] = {}
     async with address.open() as log:
         for name, pipeline in snapshot["pipelines"].items():

@@ -99,7 +99,6 @@ async def _verify(
     repair: bool,
 ) -> "Sequence[TableVerdict]":
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_named
     from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.time_travel.verify.result import ComparedSides
     from headwater.pipelines.time_travel.verify.schedule import remember
@@ -107,11 +106,7 @@ async def _verify(
     from headwater.pipelines.time_travel.verify.verify import Verifier
 
     pipeline, given = split_target(target)
-    if address.file is None:
-        raise ConfigError(
-            "source and targets are known only from a pipeline file", hint="name it: -f FILE"
-        )
-    loaded = load_named(output, address.file, pipeline)
+    loaded = address.load_named(output, pipeline, known="source and targets are")
     if sink is not None and sink not in {part.name for part in loaded.sinks}:
         raise ConfigError(
             "the pipeline does not have this sink",

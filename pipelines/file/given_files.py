@@ -18,28 +18,18 @@ from headwater.pipelines.file.loader import LoadedPipeline, check, load, redacti
 from headwater.pipelines.terminal.output import Output
 
 
-def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> list[LoadedPipeline]:
+def load_given(
+    output: Output, path: Path, *, data: Path | None = None, reaches_systems: bool = True
+) -> list[LoadedPipeline]:
     """Returns the pipelines of a file or a directory, with the environment's references. Commands
-    without access to systems need no missing reference."""
+    without access to systems need no missing reference. `data` stands in place of `log.path`."""
     environment = dict(os.environ)
     if not reaches_systems:
         missing = check(path, environment=environment, may_be_unset=True).unset
         environment |= {each.variable: NOT_SET for each in missing if each.variable}
     loaded = load(path, environment=environment)
     output.scrub = redaction_of(loaded).scrub
-    return loaded
-
-
-def load_named(output: Output, path: Path, pipeline: str) -> LoadedPipeline:
-    found = {each.name: each for each in load_given(output, path)}
-    if pipeline not in found:
-        raise ConfigError(
-            "the file does not have a pipeline of this name",
-            hint=f"it holds {', '.join(found)}",
-            file=str(path),
-            pipeline=pipeline,
-        )
-    return found[pipeline]
+    return [each.with_log_at(data) for each in loaded]
 
 
 PLACES = ("path", "url")

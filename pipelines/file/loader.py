@@ -58,10 +58,16 @@ class LoadedPipeline:
     """Removes the secrets of this file from output."""
     digest: str = ""
     """Of the file as it is written, see `file_digest`."""
+    data: Path | None = None
+    """Directory of the log in place of `log.path`, as `--data` of a command names it."""
 
     @property
     def log_path(self) -> Path:
-        return (self.directory / self.spec.log.path).resolve()
+        return self.data or (self.directory / self.spec.log.path).resolve()
+
+    def with_log_at(self, data: Path | None) -> "LoadedPipeline":
+        """Returns the pipeline with its log in this directory; None leaves it to the file."""
+        return self if data is None else replace(self, data=data.resolve())
 
     def with_secrets_of_now(self) -> "LoadedPipeline":
         """Returns the pipeline with the files of `${file:}` in its source and sinks read again."""
@@ -88,6 +94,7 @@ class LoadedPipeline:
             ],
             "secrets": sorted(self.redaction.secrets),
             "digest": self.digest,
+            "data": None if self.data is None else str(self.data),
         }
         return json.dumps(content).encode()
 
@@ -114,6 +121,7 @@ class LoadedPipeline:
             content=parts["content"],
             redaction=Redaction(parts["secrets"]),
             digest=parts["digest"],
+            data=None if parts["data"] is None else Path(parts["data"]),
         )
 
 

@@ -28,10 +28,10 @@ async def run_pipeline(
     `${env:NAME}`.
     """
     given = os.environ if environment is None else environment
+    place = None if data is None else Path(data)
     wanted = RunOptions(
-        lambda: load(Path(path), environment=given),
+        lambda: [each.with_log_at(place) for each in load(Path(path), environment=given)],
         _show_nothing,
-        data=None if data is None else Path(data),
         once=once,
         migrates=migrate,
     )

@@ -76,8 +76,6 @@ class RunOptions:
     show: Show
     keep_unsaid: Callable[[Sequence[LoadedPipeline]], None] = lambda _: None
     """Told of every pipeline, so that its secrets stay out of what is said."""
-    data: Path | None = None
-    """In place of what the files say."""
     first_worker: Popen[bytes] | None = None
     """A worker process that imports what it needs while this one does."""
     once: bool = False
@@ -137,7 +135,7 @@ class _Run:
                     "a log that is alone begins no cluster",
                     hint="leave out --begin, or make it part of one: log: {cluster: ...}",
                 )
-            data = self._wanted.data or loaded[0].log_path
+            data = loaded[0].log_path
             found = await self._claim_or_attend(loaded, data)
             if not isinstance(found, DirectoryLock):
                 return found

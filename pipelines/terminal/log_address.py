@@ -1,7 +1,7 @@
 """Finds the log that a command is about: --bootstrap, -f, --data, ./pipeline.yaml or ./data."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.embedded import EmbeddedLog
     from headwater.core_log.foundation.settings import SecuritySettings
+    from headwater.pipelines.file.loader import LoadedPipeline
     from headwater.pipelines.running.owner_client import LockHolder
 
 DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
@@ -38,20 +39,18 @@ class LogAddress:
 
     def __init__(self, data: Path | None, bootstrap: str | None) -> None:
         file = chosen_file()
-        if sum(each is not None for each in (data, bootstrap, file)) > 1:
-            raise ConfigError(
-                "the log is named twice", hint="use one of -f, --data and --bootstrap"
-            )
+        if bootstrap is not None and (data is not None or file is not None):
+            raise ConfigError("the log is named twice", hint="use -f and --data, or --bootstrap")
         if data is None and bootstrap is None and file is None and DEFAULT_FILE.is_file():
             file = DEFAULT_FILE
         self.file = file
         """The pipeline file, or the directory of them, that said where the log is."""
-        self._data, self._bootstrap = data or DEFAULT_DATA, bootstrap
+        self._given, self._data, self._bootstrap = data, data or DEFAULT_DATA, bootstrap
         self._security: SecuritySettings | None = None
         if file is not None:
             from headwater.pipelines.terminal.log_place import place_in
 
-            place = place_in(file)
+            place = place_in(file, data)
             self._data, self._bootstrap = place.data, ",".join(place.bootstrap) or None
             self._security = place.security
 
@@ -64,10 +63,31 @@ class LogAddress:
     def arguments(self) -> list[str]:
         """Options by which another command finds the same log."""
         if self.file is not None:
-            return [f"--file={self.file}"]
+            place = [] if self._given is None else [f"--data={self._given}"]
+            return [f"--file={self.file}", *place]
         if self._bootstrap is not None:
             return [f"--bootstrap={self._bootstrap}"]
         return [f"--data={self._data}"]
+
+    def load(self, output: Output) -> "Sequence[LoadedPipeline]":
+        """The pipelines of the file; none where no file was named."""
+        from headwater.pipelines.file.given_files import load_given
+
+        return [] if self.file is None else load_given(output, self.file, data=self._given)
+
+    def load_named(self, output: Output, pipeline: str, *, known: str) -> "LoadedPipeline":
+        """The pipeline of this name; `known` is what only a pipeline file knows."""
+        if self.file is None:
+            raise ConfigError(f"{known} known only from a pipeline file", hint="name it: -f FILE")
+        found = {each.name: each for each in self.load(output)}
+        if pipeline not in found:
+            raise ConfigError(
+                "the file does not have a pipeline of this name",
+                hint=f"it holds {', '.join(found)}",
+                file=str(self.file),
+                pipeline=pipeline,
+            )
+        return found[pipeline]
 
     @asynccontextmanager
     async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
@@ -224,7 +244,8 @@ class LogAddress:
         )
 
     def _run_hint(self) -> str:
-        return "headwater run" + (f" {self.file}" if self.file else " pipeline.yaml")
+        place = f" --data {self._given}" if self._given else ""
+        return f"headwater run {self.file or DEFAULT_FILE}{place}"
 
     def _unreachable(self, error: LogUnavailable) -> LogUnavailable:
         if self._bootstrap is None:
@@ -277,7 +298,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
             ("--data",),
             click.Path(path_type=Path),
             "DIR",
-            "Data directory of a running broker.  [default: data]",
+            "Data directory of the log, in place of `log.path` of the file.  [default: data]",
         ),
     ):
         option = click.option(*names, type=kind, metavar=metavar, help=explanation)
@@ -294,4 +315,14 @@ def file_option(command: Callable[..., Any]) -> Callable[..., Any]:
         expose_value=False,
         callback=_keep_file,
         help="Pipeline file of the log.  [default: pipeline.yaml, if it exists]",
+    )(command)
+
+
+def data_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Of commands whose argument is the pipeline file."""
+    return click.option(
+        "--data",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Directory of the log, in place of `log.path` of the file.",
     )(command)

@@ -27,12 +27,13 @@ class DataDirectory(NamedTuple):
     """How a cluster is spoken to."""
 
 
-def place_in(path: Path) -> DataDirectory:
-    """Of one file, or of a directory of files that share a log."""
+def place_in(path: Path, data: Path | None = None) -> DataDirectory:
+    """Of one file, or of a directory of files that share a log. `data` stands in place of
+    `log.path` of the files."""
     from headwater.pipelines.file.pipeline_paths import files_at
 
     files = files_at(path)
-    places = {_place_of(each): each for each in files}
+    places = {_place_of(each, data): each for each in files}
     if len(places) > 1:
         raise ConfigError(
             "the files of this directory use several logs",
@@ -42,7 +43,7 @@ def place_in(path: Path) -> DataDirectory:
     return next(iter(places))
 
 
-def _place_of(path: Path) -> DataDirectory:
+def _place_of(path: Path, data: Path | None) -> DataDirectory:
     from headwater.core_log.foundation.process_switches import freeze_imports
 
     with freeze_imports():
@@ -65,7 +66,7 @@ def _place_of(path: Path) -> DataDirectory:
                 [add_excerpt(each, written, redaction) for each in validator.mistakes]
             )
         settings = found
-    data = path.parent / settings.path
+    data = data or path.parent / settings.path
     if not settings.brokers:
         return DataDirectory(data)
     security = security_of_log(settings, data=data, directory=path.parent)

@@ -103,7 +103,7 @@ async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
     settings = loaded.spec.log
     if settings.brokers:
         return KafkaLog(kafka_settings(loaded, settings.brokers))
-    data = loaded.directory / settings.path
+    data = loaded.log_path
     try:
         if not (data / PROPERTIES).exists():
             return None

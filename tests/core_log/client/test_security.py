@@ -167,7 +167,10 @@ async def test_an_anonymous_client_is_not_let_in_where_a_user_is_wanted(
     broker: EmbeddedLog,
 ) -> None:
     async with guarded(place(broker), "PLAIN") as guard:
-        assert isinstance(await refusal(guard), LogUnavailable)
+        refused = await refusal(guard)
+
+    assert isinstance(refused, LogUnavailable)
+    assert "set `security.protocol` and `security.user`" in refused.hint
 
 
 async def test_an_unknown_authority_is_not_trusted(

@@ -144,4 +144,4 @@ def test_the_log_is_named_once(headwater: Headwater, tmp_path: Path) -> None:
     ran = headwater("topics", "ls", "--bootstrap", "127.0.0.1:1", "--data", tmp_path)
 
     assert ran.code == exit_codes.INVALID
-    assert "use one of -f, --data and --bootstrap" in ran.remarks
+    assert "the log is named twice" in ran.remarks

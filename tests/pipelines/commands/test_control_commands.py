@@ -326,7 +326,7 @@ def test_the_log_is_found_by_the_pipeline_file(
     by_directory = headwater("status", "-f", tmp_path)
     monkeypatch.chdir(tmp_path)
     by_place = headwater("topics", "ls", "--internal")
-    twice = headwater("status", "-f", file, "--data", owner.data)
+    twice = headwater("status", "-f", file, "--bootstrap", "127.0.0.1:1")
 
     assert by_file.code == by_directory.code == by_place.code == exit_codes.OK
     assert "__headwater_positions" in by_file.data and by_file.data == by_place.data

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headwater.pipelines.file.loader import load
+from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.file.spec import BackoffSettings
 from tests.pipelines import fake_components
 from tests.pipelines.pipeline_files import FURTHER_KEYS, PLACEHOLDERS, SMALLEST, Write, one
@@ -117,6 +117,17 @@ def test_a_value_by_reference_has_the_type_that_its_key_wants(write: Write) -> N
     spec = one(path, {"N": "3", "H": "2d", "S": "true"}).spec
 
     assert (spec.workers, spec.log.history_ms, spec.log.has_schemas) == (3, 172_800_000, True)
+
+
+def test_a_named_directory_of_the_log_goes_to_worker_processes(
+    write: Write, tmp_path: Path
+) -> None:
+    loaded = one(write(SMALLEST))
+
+    named = loaded.with_log_at(tmp_path / "elsewhere")
+
+    assert LoadedPipeline.from_wire(named.to_wire()).log_path == tmp_path / "elsewhere"
+    assert LoadedPipeline.from_wire(loaded.to_wire()).log_path == loaded.log_path
 
 
 def test_relative_paths_are_meant_from_the_file(write: Write, monkeypatch: Any) -> None:

@@ -49,14 +49,18 @@ def topic_config_page() -> str:
     from headwater.core_log.replication.topic_config import TOPIC_KEYS
 
     rows = [
-        (f"`{key.name}`", key.type.name.lower(), f"`{key.default}`", key.documentation)
+        (
+            *(f"`{key.name}`", key.type.name.lower()),
+            *(f"`{key.default}`" if key.default else "none", key.documentation),
+        )
         for key in TOPIC_KEYS
     ]
     return page(
         "Topic configuration",
         GENERATED
         + "\nNames and meanings are Kafka's. Set them with `headwater topics config`, at creation,"
-        " or for every\ntopic with `headwater broker --set config.NAME=VALUE`.\n",
+        " or for every\ntopic with `headwater broker --set config.NAME=VALUE`. A key without a"
+        " default is set on topics only.\n",
         table(("Key", "Type", "Default", "What it does here"), rows),
     )
 

@@ -14,8 +14,10 @@ from headwater.core_log.broker.administration import (
 from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.foundation.settings import BrokerSettings, explanations_of
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.broker_configs import BROKER_KEYS
 from headwater.core_log.replication.config_keys import ConfigSource, ConfigType
 from headwater.core_log.replication.decisions import RequestRefusal
+from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.topic_config import ConfigSynonym, TopicConfigs
 from headwater.core_log.security.acls import AclOperation
 
@@ -55,17 +57,43 @@ REPLICATION_FACTORS = (
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigEntry:
-    """One setting in DescribeConfigs; none can be changed while the broker runs."""
+    """One setting in DescribeConfigs."""
 
     name: str
     type: ConfigType
     value: str
     source: ConfigSource
     documentation: str
+    others: tuple[ConfigSynonym, ...] = ()
+    """What would hold without this value."""
+    is_read_only: bool = True
+    """Whether it is read when the broker starts."""
 
     @property
     def synonyms(self) -> tuple[ConfigSynonym, ...]:
-        return (ConfigSynonym(self.name, self.value, self.source),)
+        return (ConfigSynonym(self.name, self.value, self.source), *self.others)
+
+
+def dynamic_entries(image: MetadataImage, broker_id: int | None) -> list[BrokerConfigEntry]:
+    """Returns what is set of a running broker's settings; None for the defaults of all brokers."""
+    owners = {broker_id: ConfigSource.DYNAMIC_BROKER_CONFIG}
+    owners[None] = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    entries = list[BrokerConfigEntry]()
+    for name, key in BROKER_KEYS.items():
+        found = [
+            ConfigSynonym(name, values[name], source)
+            for owner, source in owners.items()
+            if name in (values := image.broker_config.get(owner, {}))
+        ]
+        if found:
+            first, others = found[0], tuple(found[1:])
+            entries.append(
+                BrokerConfigEntry(
+                    *(name, key.type, first.value, first.source, key.documentation, others),
+                    is_read_only=False,
+                )
+            )
+    return entries
 
 
 def broker_entries(
@@ -108,10 +136,11 @@ def broker_entries(
         )
     ]
     for each in configs.describe({}):
-        key = each.key
-        entries.append(
-            BrokerConfigEntry(key.broker_name, key.type, each.value, each.source, key.documentation)
-        )
+        key, name = each.key, each.key.broker_name
+        if name is not None:
+            entries.append(
+                BrokerConfigEntry(name, key.type, each.value, each.source, key.documentation)
+            )
     return sorted(entries, key=lambda each: each.name)
 
 
@@ -123,9 +152,6 @@ def _own(settings: BrokerSettings, name: str, kind: ConfigType, field: str) -> B
     return BrokerConfigEntry(name, kind, text, source, explanations_of(BrokerSettings)[field])
 
 
-READ_AT_START = RequestRefusal(
-    ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
-)
 DONE = RequestRefusal(ErrorCode.NONE)
 
 
@@ -180,6 +206,11 @@ async def each_altered(
             )
         )
     return answers
+
+
+def broker_named(name: str) -> int | None:
+    """Returns the broker of a name that was checked; None for all of them."""
+    return int(name) if name else None
 
 
 def refuse_change(

@@ -236,6 +236,10 @@ class Partition:
         """Whether that broker follows this leader; only followers may read uncommitted records."""
         return self.leader is not None and broker_id in self.leader.progress
 
+    def waits_for(self, broker_id: int) -> bool:
+        """Whether nothing is committed here without that follower."""
+        return isinstance(self.leader, Leader) and self.leader.waits_for(broker_id)
+
     def on_follower_fetch(
         self,
         follower: int,

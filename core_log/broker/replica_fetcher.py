@@ -9,6 +9,7 @@ from uuid import UUID
 
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_copy import ReplicaCopy
+from headwater.core_log.broker.replication_quotas import ReplicationQuota
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.model.log import TopicPartition
@@ -20,7 +21,7 @@ from headwater.core_log.protocol.replica_fetch import (
     ReplicaFetchResponse,
     ReplicaFetchTopic,
 )
-from headwater.core_log.replication.follower import FollowerFetch
+from headwater.core_log.replication.follower import Follower, FollowerFetch
 from headwater.core_log.replication.metadata import NO_LEADER
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class FetchedPlace(NamedTuple):
 
     partition: Partition
     fetch: FollowerFetch
+    bytes_max: int
 
 
 class ReplicaFetchers:
@@ -143,15 +145,38 @@ class LeaderFetcher:
 
     def _due(self) -> dict[tuple[UUID, int], FetchedPlace]:
         now_s, asked = asyncio.get_running_loop().time(), dict[tuple[UUID, int], FetchedPlace]()
+        throttled_bytes = 0
         for partition, not_before_s in self._partitions.items():
             follower = partition.follower
             if not_before_s > now_s or follower is None or partition.is_offline:
                 continue
             fetch = follower.next_fetch()
-            if fetch is not None:
-                place = FetchedPlace(partition, fetch)
+            if fetch is None:
+                continue
+            bytes_max = PARTITION_BYTES_MAX
+            if self._is_throttled(partition) and not self._is_needed(partition, follower):
+                bytes_max = min(bytes_max, self._quota.room() - throttled_bytes)
+                throttled_bytes += bytes_max
+            if bytes_max > 0:
+                place = FetchedPlace(partition, fetch, bytes_max)
                 asked[partition.topic_id, partition.index] = place
+            else:
+                self._delay(partition, self._quota.wait_ms / 1_000)
         return asked
+
+    @property
+    def _quota(self) -> ReplicationQuota:
+        return self._broker.replicas.quotas.follower
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return self._quota.is_throttled(partition.topic, partition.index)
+
+    def _is_needed(self, partition: Partition, follower: Follower) -> bool:
+        """Whether somebody may wait for this copy: it is in sync, or is so soon."""
+        broker = self._broker
+        record = broker.image.partition(partition.topic, partition.index)
+        is_in_sync = record is not None and broker.node_id in record.in_sync
+        return is_in_sync or follower.has_caught_up
 
     def _until_due_s(self) -> float:
         now_s = asyncio.get_running_loop().time()
@@ -183,7 +208,7 @@ class LeaderFetcher:
 
     def _request(self, asked: Collection[FetchedPlace], wait_ms: int) -> ReplicaFetchRequest:
         by_topic = defaultdict[UUID, list[ReplicaFetchPartition]](list)
-        for partition, fetch in asked:
+        for partition, fetch, bytes_max in asked:
             log = partition.log
             by_topic[partition.topic_id].append(
                 ReplicaFetchPartition(
@@ -192,7 +217,7 @@ class LeaderFetcher:
                     fetch_offset=fetch.offset,
                     last_fetched_epoch=fetch.last_fetched_epoch,
                     log_start_offset=log.start_offset,
-                    partition_max_bytes=PARTITION_BYTES_MAX,
+                    partition_max_bytes=bytes_max,
                     high_watermark=partition.high_watermark,
                     cleaned_to=log.cleaned_to,
                     deletes_dropped_to=log.deletes_dropped_to,
@@ -226,7 +251,7 @@ class LeaderFetcher:
 
     def _try_to_take(self, place: FetchedPlace, line: ReplicaFetchPartitionResponse) -> bool:
         """Applies one line, if the partition still is where it was asked for."""
-        partition, fetch = place
+        partition, fetch, _ = place
         follower = partition.follower
         if follower is None or partition.is_offline or follower.next_fetch() != fetch:
             return False
@@ -246,6 +271,8 @@ class LeaderFetcher:
             partition.wake()
         if is_taken:
             self._broker.replicas.forget_failure(partition)
+        if line.records and self._is_throttled(partition):
+            self._quota.record(len(line.records))
         if line.records and partition in self._partitions:  # the others come first the next time
             self._partitions[partition] = self._partitions.pop(partition)
         return is_taken

@@ -78,6 +78,8 @@ class ReplicaFetch:
         self._correlation_id, self._peer = correlation_id, peer
         self._proved = broker.replicas.proofs.answered_before(peer)
         self._changed: set[int] = set()
+        self._held: set[int] = set()
+        """Throttled partitions whose records have to wait for the quota."""
         self._parked: list[tuple[Partition, Wake]] = []
         self._reply: Reply | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -93,7 +95,9 @@ class ReplicaFetch:
         wait_ms = self._request.wait_ms_max
         if self._marks():
             wait_ms = min(wait_ms, MARKS_WAIT_MS_MAX)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._finish, {})
+        if self._held:
+            wait_ms = min(wait_ms, self._broker.replicas.quotas.leader.wait_ms)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._end_wait)
         for index, part in enumerate(self._request.parts):
             partition = self._broker.find_led(part.topic, part.partition)
             if partition is None:
@@ -141,12 +145,15 @@ class ReplicaFetch:
             return _refused(self._broker, part)
         if not partition.is_replicated_by(self._request.replica_id):
             return FetchLine(refuse_stranger(partition, part.leader_epoch))
-        bytes_max = max(0, min(left, part.bytes_max))
+        bytes_max = self._allowance(index, partition, max(0, min(left, part.bytes_max)))
         line = read_line(
             partition, part, reach=Reach.END, bytes_max=bytes_max, at_least_one=is_first
         )
         if line.error_code:
             return line
+        quota = self._broker.replicas.quotas.leader
+        if line.record_bytes and quota.is_throttled(partition.topic, partition.index):
+            quota.record(line.record_bytes)  # what is read is sent
         log, asked = partition.log, self._asked[index]
         line = line._replace(marks=(log.cleaned_to, log.deletes_dropped_to))
         has_news = (
@@ -157,6 +164,19 @@ class ReplicaFetch:
             or (asked.has_readers and line.high_watermark > asked.high_watermark)
         )
         return line if has_news else None
+
+    def _allowance(self, index: int, partition: Partition, bytes_max: int) -> int:
+        """Returns the bytes that may be read now. Who is not in sync is held back, since nobody
+        waits for it."""
+        quota = self._broker.replicas.quotas.leader
+        if not quota.is_throttled(partition.topic, partition.index) or partition.waits_for(
+            self._request.replica_id
+        ):
+            return bytes_max
+        room = quota.room()
+        if not room:
+            self._held.add(index)
+        return min(bytes_max, room)
 
     def _on_change(self, index: int) -> None:
         """Called when the partition has news; all of one turn of the loop are answered at once."""
@@ -183,6 +203,9 @@ class ReplicaFetch:
         parts = [request.parts[index] for index in indexes]
         led = (broker.find_led(part.topic, part.partition) for part in parts)
         return any(each is not None and each.is_asked(request.replica_id) for each in led)
+
+    def _end_wait(self) -> None:
+        self._finish(self._read(sorted(self._held)))
 
     def _finish(self, news: dict[int, FetchedPartition]) -> None:
         """Answers with these news; without any, the follower learns the high watermarks."""

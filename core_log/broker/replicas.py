@@ -10,6 +10,7 @@ from uuid import UUID
 from headwater.core_log.broker.leadership_proofs import LeadershipProofs
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_fetcher import ReplicaFetchers
+from headwater.core_log.broker.replication_quotas import ReplicationQuotas
 from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -44,6 +45,8 @@ class Replicas:
         self._reasons: dict[tuple[str, int], str] = {}
         self._pending: set[tuple[str, int]] = set()
         """Partitions whose turn has not come yet: they are not offline."""
+        self.quotas = ReplicationQuotas(broker.node_id, broker.clock)
+        """How fast throttled replicas are copied."""
         self.fetchers = ReplicaFetchers(broker)
         self.proofs = LeadershipProofs()
         self.has_failed = asyncio.Event()
@@ -97,6 +100,7 @@ class Replicas:
     def open(self) -> Coroutine[None, None, None]:
         """Gives up what has moved away meanwhile; returns what opens every partition that belongs
         here."""
+        self.quotas.load(self._broker.image)
         for topic, record in self._broker.image.partitions:
             if self._node_id not in record.replicas:
                 self._leave(topic, record)
@@ -106,6 +110,7 @@ class Replicas:
         """Applies a change that the image has already. What takes longer is in the returned
         coroutine: openings and new roles. The next change waits for it."""
         image, coordination = self._broker.image, self._broker.coordination
+        self.quotas.apply(image, changes)
         for topic in changes.topics_removed.values():
             for index in topic.partitions:
                 self._drop(topic.name, index)

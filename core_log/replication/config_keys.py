@@ -29,6 +29,7 @@ class ConfigSource(IntEnum):
     """Sources of values, with DescribeConfigs' numbers."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
@@ -41,8 +42,9 @@ class ConfigKey:
     name: str
     type: ConfigType
     default: str
-    broker_name: str
-    """The name of this key's broker-wide default in Kafka's server.properties."""
+    broker_name: str | None
+    """The name of this key's broker-wide default in Kafka's server.properties; None where only a
+    topic itself can have a value."""
     documentation: str
     check: ValueCheck | None = None
     has_derived_default: bool = False

@@ -16,6 +16,7 @@ from headwater.core_log.replication.assignments import (
     name_problem,
     partition_count,
 )
+from headwater.core_log.replication.broker_configs import BrokerConfigs
 from headwater.core_log.replication.cluster_config import ClusterConfig
 from headwater.core_log.replication.config_keys import ConfigType
 from headwater.core_log.replication.decisions import (
@@ -94,6 +95,7 @@ class Controller:
         self.elections = LeaderElections(image, self._rules_of)
         self.reassignments = Reassignments(image, self._rules_of)
         self.cluster_config = ClusterConfig(image, configs, replication_factor_max)
+        self.broker_configs = BrokerConfigs(image, self.cluster_config)
         self.features = Features(image)
 
     @property

@@ -31,8 +31,14 @@ class Follower:
     high_watermark: int = 0
     last_epoch: int = UNKNOWN  # of its newest batch
     allows_unclean: bool = False
-    told_mark: int = 0
+    told_mark: int = UNKNOWN
     """The high watermark as this leader has told it; it may be ahead of our disk."""
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether it has heard what is committed, and has all of it; so has every replica that is
+        counted as in sync."""
+        return UNKNOWN < self.told_mark <= self.end_offset
 
     def next_fetch(self) -> FollowerFetch | None:
         """Returns the next fetch; None while fetched records wait for the disk."""
@@ -80,7 +86,7 @@ class Follower:
         self.end_offset, self.last_epoch = end_offset, last_epoch
         self.durable_offset = min(self.durable_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
-        self.told_mark = self.high_watermark
+        self.told_mark = UNKNOWN
 
     def on_leader_start(self, start_offset: int) -> bool:
         """Called when the leader has deleted older records. Returns True if these are all our
@@ -94,10 +100,10 @@ class Follower:
     def on_start_over(self, start_offset: int) -> None:
         """Called when the log begins again, empty, at that offset."""
         self.start_offset = self.end_offset = self.durable_offset = start_offset
-        self.high_watermark = self.told_mark = start_offset
+        self.high_watermark, self.told_mark = start_offset, UNKNOWN
         self.last_epoch = UNKNOWN
 
     def on_leader(self, leader_id: int, leader_epoch: int) -> None:
         assert leader_epoch > self.leader_epoch, "leader epochs only grow"
         self.leader_id, self.leader_epoch = leader_id, leader_epoch
-        self.told_mark = self.high_watermark
+        self.told_mark = UNKNOWN

@@ -92,6 +92,11 @@ class Leader:
         leader may have committed more than is known here (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
+    def waits_for(self, follower: int) -> bool:
+        """Whether nothing is committed without that follower: it is in sync, or about to be."""
+        proposed = () if self.pending is None else self.pending.in_sync
+        return follower in self.in_sync or follower in proposed
+
     def has_proved(self, question: int) -> bool:
         """Whether all in sync have begun to fetch in this epoch after that question. A new leader
         would be one of them, so that there was none when it was asked."""

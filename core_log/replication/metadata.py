@@ -8,6 +8,7 @@ from uuid import UUID
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.replication.metadata_records import (
     AclRecord,
+    BrokerConfigRecord,
     BrokerFenceRecord,
     BrokerRecord,
     BrokerRemovalRecord,
@@ -103,6 +104,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.cluster_config: dict[str, str] = {}
         """Defaults for all topics, which precede those in the settings of brokers."""
+        self.broker_config: dict[int | None, dict[str, str]] = {}
+        """Settings of running brokers, by broker; those of None hold where a broker has none."""
         self.acls: dict[UUID, Acl] = {}
         self.scram: dict[tuple[str, str], ScramRecord] = {}
         """The passwords of users, by user and mechanism."""
@@ -126,6 +129,13 @@ class MetadataImage:
     def topic_config(self, name: str) -> Mapping[str, str]:
         topic = self.topics.get(name)
         return {} if topic is None else topic.config
+
+    def broker_setting(self, broker_id: int, name: str) -> str | None:
+        """Returns the value of a setting that running brokers take; None without one."""
+        for each in (broker_id, None):
+            if name in (values := self.broker_config.get(each, {})):
+                return values[name]
+        return None
 
     def is_alive(self, broker_id: int) -> bool:
         broker = self.brokers.get(broker_id)
@@ -159,7 +169,7 @@ class MetadataImage:
         """The approximate number of records of a snapshot."""
         topics = self.topics.values()
         of_topics = sum(1 + len(each.partitions) + len(each.config) for each in topics)
-        of_quotas = sum(map(len, self.quotas.values()))
+        of_quotas = sum(map(len, self.quotas.values())) + sum(map(len, self.broker_config.values()))
         return of_topics + len(self.acls) + len(self.scram) + of_quotas
 
     def apply(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
@@ -176,6 +186,7 @@ class MetadataImage:
         acls, quotas = self.acls, self.quotas
         self.topics, self.topics_by_id, self.brokers, self.features = {}, {}, {}, {}
         self.acls, self.scram, self.quotas, self.cluster_config = {}, {}, {}, {}
+        self.broker_config = {}
         self.next_producer_id = 0
         self.apply(records, end_offset)
         changes = MetadataChanges(
@@ -205,6 +216,8 @@ class MetadataImage:
         for name, value in sorted(self.cluster_config.items()):
             yield ClusterConfigRecord(name, value)
         yield from self.brokers.values()
+        for broker_id, config in self.broker_config.items():
+            yield from (BrokerConfigRecord(broker_id, *each) for each in config.items())
         yield from self.scram.values()
         if self.next_producer_id:
             yield ProducerIdsRecord(-1, -1, self.next_producer_id)
@@ -292,6 +305,16 @@ class MetadataImage:
                 changes.configs_changed[topic_id] = topic
 
     @_take.register
+    def _(self, record: BrokerConfigRecord) -> None:
+        values = self.broker_config.setdefault(record.broker_id, {})
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if not values:
+            del self.broker_config[record.broker_id]
+
+    @_take.register
     def _(self, record: BrokerRecord) -> None:
         self.brokers[record.broker_id] = record
 
@@ -299,6 +322,7 @@ class MetadataImage:
     def _(self, record: BrokerRemovalRecord) -> None:
         if self.brokers.pop(record.broker_id, None) is None:
             raise CorruptLog("metadata removes an unknown broker", broker_id=record.broker_id)
+        self.broker_config.pop(record.broker_id, None)
 
     @_take.register
     def _(self, record: BrokerFenceRecord) -> None:

@@ -127,6 +127,16 @@ class ClusterConfigRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerConfigRecord:
+    """One setting of a running broker, or of all that have none of their own: None is their name.
+    A value of None removes it."""
+
+    broker_id: int | None
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRecord:
     """A broker has started and registered, with a new epoch."""
 
@@ -238,6 +248,7 @@ MetadataRecord = (
     | PartitionChangeRecord
     | TopicConfigRecord
     | ClusterConfigRecord
+    | BrokerConfigRecord
     | BrokerRecord
     | BrokerRemovalRecord
     | BrokerFenceRecord
@@ -258,6 +269,7 @@ KINDS: dict[str, type[MetadataRecord]] = {
     "partition-change": PartitionChangeRecord,
     "topic-config": TopicConfigRecord,
     "cluster-config": ClusterConfigRecord,
+    "broker-config": BrokerConfigRecord,
     "broker": BrokerRecord,
     "broker-removal": BrokerRemovalRecord,
     "broker-fence": BrokerFenceRecord,

@@ -18,6 +18,11 @@ from headwater.core_log.replication.config_keys import (
     only,
     some_of,
 )
+from headwater.core_log.replication.throttled_replicas import (
+    FOLLOWER_REPLICAS,
+    LEADER_REPLICAS,
+    check_throttled,
+)
 from headwater.core_log.storage.log_config import LogConfig
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -104,12 +109,31 @@ TOPIC_KEYS = (
         has_derived_default=True,
     ),
     ConfigKey(
+        FOLLOWER_REPLICAS,
+        LIST,
+        "",
+        None,
+        "Replicas that fetch no faster than their brokers' follower.replication.throttled.rate "
+        "until they are in sync: * for all, or a list of partition:broker.",
+        check_throttled,
+    ),
+    ConfigKey(
         "index.interval.bytes",
         INT,
         "4096",
         "log.index.interval.bytes",
         "How many bytes of batches lie between two entries of the offset index.",
         at_least(0),
+    ),
+    ConfigKey(
+        LEADER_REPLICAS,
+        LIST,
+        "",
+        None,
+        "Replicas that, while they lead, send no faster than their brokers' "
+        "leader.replication.throttled.rate to others that are not in sync: * for all, or a list of "
+        "partition:broker.",
+        check_throttled,
     ),
     ConfigKey(
         "max.compaction.lag.ms",
@@ -283,6 +307,9 @@ class TopicConfigs:
         self.defaults: dict[str, str] = {}
         self._of_cluster: Callable[[], Mapping[str, str]] = dict
         self.check(defaults)
+        for name in defaults:
+            if KEYS[name].broker_name is None:
+                raise ConfigError(f"{name} has no default: set it on a topic")
         self.defaults, self._of_cluster = dict(defaults), of_cluster
 
     def check(self, config: Mapping[str, str]) -> None:
@@ -342,9 +369,9 @@ class TopicConfigs:
                 ),
                 (key.broker_name, self.defaults, ConfigSource.STATIC_BROKER_CONFIG),
             )
-            if key.name in values
+            if name is not None and key.name in values
         ]
-        if not key.has_derived_default:
+        if key.broker_name is not None and not key.has_derived_default:
             default = ConfigSynonym(key.broker_name, key.default, ConfigSource.DEFAULT_CONFIG)
             synonyms.append(default)
         return ConfigEntry(key, synonyms[0].value if synonyms else key.default, tuple(synonyms))

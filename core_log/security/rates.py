@@ -12,7 +12,10 @@ MS_PER_S = 1_000
 class SampledRate:
     """A rate per second over the last windows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_simple: bool = False) -> None:
+        """A simple one counts from its first second; it is Kafka's SimpleRate, for replication. The
+        other is for clients, and leaves them a burst of ten seconds."""
+        self._is_simple = is_simple
         self._samples = deque[list[float]](maxlen=WINDOWS + 1)
         """Of each: its begin, its last event, and the sum."""
 
@@ -27,18 +30,26 @@ class SampledRate:
             self._samples.popleft()
         return sum(each[2] for each in self._samples)
 
+    def per_s(self, now_ms: int) -> float:
+        return self.total(now_ms) / (self._window_ms(now_ms) / MS_PER_S)
+
     def wait_ms(self, limit: float, now_ms: int) -> int:
         """Returns the time after which the rate is at its limit, if nothing more is recorded."""
+        rate = self.per_s(now_ms)
+        return round((rate - limit) / limit * self._window_ms(now_ms)) if rate > limit else 0
+
+    def room(self, limit: float, now_ms: int) -> int:
+        """Returns how much may be recorded now until the rate is at its limit."""
         total = self.total(now_ms)
-        window_ms = self._window_ms(now_ms)
-        rate = total * MS_PER_S / window_ms
-        return round((rate - limit) / limit * window_ms) if rate > limit else 0
+        return max(0, int(limit * self._window_ms(now_ms) / MS_PER_S - total))
 
     def _window_ms(self, now_ms: int) -> int:
         """Returns the length that the total is divided by: at least ten whole windows, so that the
-        first second of a client does not count as all of its time."""
+        first second of a client does not count as all of its time; or else at least one."""
         oldest_ms = self._samples[0][0] if self._samples else now_ms
         passed_ms = int(now_ms - oldest_ms)
+        if self._is_simple:
+            return max(passed_ms, WINDOW_MS)
         missing = WINDOWS - 1 - passed_ms // WINDOW_MS
         return max(1, passed_ms + max(0, missing) * WINDOW_MS)
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from scripts.owned_process import start_owned
 
 SOURCE = Path(__file__).parent / "tool_runner" / "ToolRunner.java"
+FILES = Path(__file__).parent / "tool_sessions"
+"""Where commands find the files that they name."""
 SEPARATOR = "\x01"
 TOOLS: Mapping[str, str] = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
@@ -56,6 +58,7 @@ class KafkaTools:
         self._addresses = addresses
         self._process: subprocess.Popen[str] = start_owned(
             [*java, SOURCE],
+            cwd=FILES,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,14 +11,15 @@ from random import Random
 
 import pytest
 
-from tests.cluster.kafka_tools import KafkaTools
+from tests.cluster.kafka_tools import KafkaTools, Said
 from tests.cluster.nodes import HeadwaterNodes, KafkaNodes, Nodes
 from tests.cluster.scenario import Play
 from tests.contract.apache_kafka import java
 
 ROOT = Path(__file__).resolve().parents[2]
-SESSION = Path(__file__).parent / "tool_sessions" / "administration.txt"
+SESSIONS = sorted((Path(__file__).parent / "tool_sessions").glob("*.txt"))
 PAGE = ROOT / "docs" / "kafka-tools.md"
+UNTIL = re.compile(r'until "(?P<gone>.+)" is gone: (?P<command>.+)')
 LISTED = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 SESSION_OF_KAFKA = ""
 """Kafka's defaults: nobody is killed, and none of its nodes is fenced on a busy machine."""
@@ -31,22 +32,23 @@ pytestmark = [
 ]
 
 
-def test_the_tools_say_the_same_but_for_what_the_page_lists(tmp_path: Path) -> None:
+@pytest.mark.parametrize("session", SESSIONS, ids=[each.stem for each in SESSIONS])
+def test_the_tools_say_the_same_but_for_what_the_page_lists(tmp_path: Path, session: Path) -> None:
     jars = java(os.environ["HEADWATER_KAFKA_JARS"])
-    lines = [each for each in SESSION.read_text().splitlines() if each and each[0] != "#"]
-    said = list[Sequence[tuple[str, str]]]()
+    lines = [each for each in session.read_text().splitlines() if each and each[0] != "#"]
+    plays = list[Sequence[tuple[str, str]]]()
     for name in ("ours", "kafka"):
         directory = tmp_path / name
         directory.mkdir()
-        said.append(play(nodes_of(name, directory, jars), jars, lines))
+        plays.append(play(nodes_of(name, directory, jars), jars, lines))
 
-    ours, kafkas = said
+    ours, kafkas = plays
     differences = [
         (command, "\n".join(unified_diff(theirs.splitlines(), own.splitlines(), lineterm="", n=0)))
         for (command, own), (_, theirs) in zip(ours, kafkas, strict=True)
         if own != theirs
     ]
-    listed = set(LISTED.findall(PAGE.read_text()))
+    listed = set(LISTED.findall(PAGE.read_text())) & {*lines}
     found = {command for command, _ in differences}
     assert found - listed == set(), "\n\n".join(
         f"{command}\n{text}" for command, text in differences if command not in listed
@@ -68,7 +70,17 @@ def play(nodes: Nodes, jars: Sequence[str], lines: Sequence[str]) -> list[tuple[
     tools = KafkaTools(jars, nodes.addresses)
     try:
         asyncio.run(Play(nodes, Random(0)).wait_in_sync())
-        return [(line, tools.normal(tools.run(line))) for line in lines]
+        return [(line, tools.normal(said(tools, line))) for line in lines]
     finally:
         tools.end()
         nodes.end()
+
+
+def said(tools: KafkaTools, line: str) -> Said:
+    """Of a command that is given until something is over: its last words."""
+    waiting = UNTIL.fullmatch(line)
+    if waiting is None:
+        return tools.run(line)
+    while waiting["gone"] in (last := tools.run(waiting["command"])).text:
+        assert last.exit_code == 0, last.text
+    return last

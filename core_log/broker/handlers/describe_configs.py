@@ -1,9 +1,9 @@
 """DescribeConfigs (key 32), versions 1 to 4: the settings of topics and of this broker, and their
 sources.
 
-The only cluster-wide default is min.insync.replicas, once there are three brokers. Deliberately not
-done: other settings that could be changed on a running broker, log levels, groups and client
-metrics.
+Cluster-wide defaults are min.insync.replicas, once there are three brokers, and the rates of
+throttled replicas, which each broker may have as well. Deliberately not done: other settings that
+could be changed on a running broker, log levels, groups and client metrics.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,7 +16,11 @@ from headwater.core_log.broker.administration import (
     config_denied,
     unknown_resource,
 )
-from headwater.core_log.broker.broker_config import BrokerConfigEntry, broker_entries
+from headwater.core_log.broker.broker_config import (
+    BrokerConfigEntry,
+    broker_entries,
+    dynamic_entries,
+)
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_configs import (
@@ -93,7 +97,11 @@ def describe(
         if not name:
             of_cluster = broker.image.cluster_config
             entries = broker.configs.describe({}, of_cluster.keys() & {*(wanted or of_cluster)})
-            return [topic_line(replace(e, synonyms=e.synonyms[:1]), request) for e in entries]
+            rates = choose_entries(dynamic_entries(broker.image, None), wanted)
+            return [
+                *(topic_line(replace(e, synonyms=e.synonyms[:1]), request) for e in entries),
+                *(broker_line(each, request) for each in rates),
+            ]
         own = broker.image.brokers[broker.node_id]
         settings = broker_entries(
             broker.settings,
@@ -101,6 +109,7 @@ def describe(
             address=f"{own.host}:{own.port}",
             replication_factor=broker.controller.default_replication_factor,
         )
+        settings += dynamic_entries(broker.image, broker.node_id)
         return [broker_line(each, request) for each in choose_entries(settings, wanted)]
     return unknown_resource(resource.resource_type)
 
@@ -130,7 +139,7 @@ def broker_line(
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
-        read_only=True,
+        read_only=entry.is_read_only,
         config_source=entry.source,
         synonyms=synonyms(entry.synonyms) if request.include_synonyms else (),
         config_type=entry.type,

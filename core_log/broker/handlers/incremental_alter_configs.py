@@ -1,13 +1,14 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1: sets, deletes or extends single settings.
 
-Of brokers only the cluster-wide default of min.insync.replicas can be set; other settings are read
-when they start, so that there is nothing to delete. Deliberately not done: log levels, throttles.
+Of brokers only the rates of throttled replicas can be set, and the cluster-wide default of
+min.insync.replicas; other settings are read when they start, so that there is nothing to delete.
+Deliberately not done: log levels, the rate of moves between directories, of which there is one.
 """
 
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import ConfigResourceType, decide_and_commit
-from headwater.core_log.broker.broker_config import READ_AT_START, each_altered
+from headwater.core_log.broker.broker_config import broker_named, each_altered
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.incremental_alter_configs import (
@@ -30,9 +31,6 @@ async def handle_incremental_alter_configs(
         known = set(ConfigOperation)
         if any(each.config_operation not in known for each in resource.configs):
             return RequestRefusal(ErrorCode.INVALID_REQUEST, "An operation is none of 0 to 3")
-        if resource.resource_type == ConfigResourceType.BROKER and resource.resource_name:
-            deleted = {each.config_operation for each in resource.configs}
-            return None if deleted <= {ConfigOperation.DELETE} else READ_AT_START
         changes = [
             ConfigChange(each.name, ConfigOperation(each.config_operation), each.value)
             for each in resource.configs
@@ -42,7 +40,9 @@ async def handle_incremental_alter_configs(
             lambda: (
                 broker.controller.alter_config(resource.resource_name, changes)
                 if resource.resource_type == ConfigResourceType.TOPIC
-                else broker.controller.cluster_config.alter(changes)
+                else broker.controller.broker_configs.alter(
+                    broker_named(resource.resource_name), changes
+                )
             ),
             validate_only=request.validate_only,
         )

@@ -3,10 +3,15 @@ import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.apache.kafka.common.errors.ThrottlingQuotaExceededException;
+import org.apache.kafka.common.metrics.KafkaMetric;
+import org.apache.kafka.common.metrics.MetricConfig;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.metrics.Quota;
+import org.apache.kafka.common.metrics.Sensor;
+import org.apache.kafka.common.metrics.stats.SimpleRate;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.network.Session;
@@ -15,6 +20,7 @@ import org.apache.kafka.server.quota.ClientQuotaEntity.ConfigEntity;
 import org.apache.kafka.server.quota.ClientQuotaManager;
 import org.apache.kafka.server.quota.ControllerMutationQuotaManager;
 import org.apache.kafka.server.quota.QuotaType;
+import org.apache.kafka.server.config.ReplicationQuotaManagerConfig;
 
 /** Kafka's own quota managers answer for what clients use, one line each from standard input. */
 final class Throttles {
@@ -43,12 +49,30 @@ final class Throttles {
     private final ClientQuotaManager bytes;
     private final ControllerMutationQuotaManager mutations;
 
+    private final Metrics ofReplication = new Metrics(clock);
+    private final Sensor copied = ofReplication.sensor("copied");
+    private final KafkaMetric rate;
+
     private Throttles() {
         ClientQuotaManagerConfig config = new ClientQuotaManagerConfig();
         bytes = new ClientQuotaManager(
                 config, new Metrics(clock), QuotaType.PRODUCE, clock, "bytes");
         mutations = new ControllerMutationQuotaManager(
                 config, new Metrics(clock), clock, "mutations", Optional.empty());
+        ReplicationQuotaManagerConfig windows = new ReplicationQuotaManagerConfig();
+        MetricConfig metric = new MetricConfig()
+                .timeWindow(windows.quotaWindowSizeSeconds, TimeUnit.SECONDS)
+                .samples(windows.numQuotaSamples);
+        var name = ofReplication.metricName("byte-rate", "replication");
+        copied.add(name, new SimpleRate(), metric);
+        rate = ofReplication.metric(name);
+    }
+
+    /** As ReplicationQuotaManager counts, which has no way to ask for the rate itself. */
+    private String copy(String[] words) {
+        clock.nowMs = Long.parseLong(words[2]);
+        copied.record(Double.parseDouble(words[1]), clock.nowMs, false);
+        return "" + rate.metricValue();
     }
 
     private void close() {
@@ -73,6 +97,9 @@ final class Throttles {
     }
 
     private String answer(String[] words) {
+        if (words[0].equals("copy")) {
+            return copy(words);
+        }
         String name = words[2].equals("-") ? "" : words[2];
         KafkaPrincipal principal = new KafkaPrincipal("User", words[1]);
         Session session = new Session(principal, InetAddress.getLoopbackAddress());

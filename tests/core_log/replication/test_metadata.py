@@ -51,6 +51,7 @@ VALUES: dict[object, SearchStrategy[object]] = {
     UUID: uuids(),
     tuple[int, ...]: lists(NUMBERS).map(tuple),
     tuple[int, ...] | None: none() | lists(NUMBERS).map(tuple),
+    int | None: none() | NUMBERS,
     str | None: none() | text(),
     float | None: none() | floats(allow_nan=False, allow_infinity=False),
 }

@@ -5,6 +5,7 @@ from random import Random
 
 from headwater.core_log.broker.client_quotas import ClientQuotas
 from headwater.core_log.security.quotas import DEFAULT, QuotaEntity, QuotaKey
+from headwater.core_log.security.rates import SampledRate
 from tests.fakes import SimulatedClock
 
 USERS, CLIENTS = ("alice", "bob", "*", "-"), ("app", "etl", "*", "-")
@@ -23,6 +24,9 @@ def random_use(random: Random) -> Iterator[str]:
     now_ms = 1_000_000
     for _ in range(random.randrange(60)):
         now_ms += random.choice((0, 1, 40, 300, 999, 1_000, 5_000, 11_000, 60_000))
+        if random.randrange(4) == 0:
+            yield f"copy {random.choice((0, 1, 50, 40_000))} {now_ms}"
+            continue
         user, client = random.choice(USERS[:2]), random.choice(("app", "etl", "other", "-"))
         kind = random.choice(("use", "use", "strict", "lenient"))
         yield f"{kind} {user} {client} {random.choice((0, 1, 3, 50, 999, 40_000))} {now_ms}"
@@ -32,12 +36,18 @@ def answers(lines: Sequence[str]) -> Iterator[str]:
     """Yields what our classes say."""
     clock = SimulatedClock(0)
     quotas, known = ClientQuotas(clock), dict[QuotaEntity, dict[str, float]]()
+    copied = SampledRate(is_simple=True)
     for line in lines:
         words = line.split()
         if words == ["new"]:
             clock = SimulatedClock(0)
             quotas, known = ClientQuotas(clock), {}
+            copied = SampledRate(is_simple=True)
             yield "new"
+            continue
+        if words[0] == "copy":
+            copied.record(float(words[1]), int(words[2]))
+            yield str(copied.per_s(int(words[2])))
             continue
         kind, user, client, value = words[0], words[1], words[2], float(words[3])
         if kind == "limit":

@@ -113,7 +113,7 @@ async def test_a_replica_is_copied_at_the_rate_until_it_is_in_sync(
 
 
 @SIDES
-async def test_who_writes_does_not_wait_for_a_throttled_replica(
+async def test_a_writer_does_not_wait_for_a_throttled_replica(
     cluster: Replicated, rooms: list[int], side: Side
 ) -> None:
     """Those in sync are throttled, too, and their use counts."""
@@ -177,7 +177,7 @@ async def test_a_rate_of_nothing_stops_the_copy(
 
 
 @SIDES
-async def test_nobody_is_held_back_whom_a_leader_has_proposed_as_in_sync(
+async def test_a_replica_that_its_leader_has_proposed_as_in_sync_is_not_held_back(
     cluster: Replicated, side: Side
 ) -> None:
     """What is committed waits for it from then on, also if the decision comes late."""

@@ -71,7 +71,7 @@ def test_rates_are_in_a_snapshot_and_leave_with_their_broker() -> None:
     assert restored.broker_config == {}
 
 
-def test_what_is_so_already_is_not_written_again() -> None:
+def test_a_setting_that_is_so_already_is_not_written_again() -> None:
     scene = ThrottledScene()
     scene.alter(1, (LEADER_RATE, "10"))
     same = ConfigChange(LEADER_RATE, SET, "10")

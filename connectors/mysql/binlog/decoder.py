@@ -29,12 +29,18 @@ from headwater.connectors.mysql.binlog.rows import (
     inflate_rows,
     table_number_of,
 )
-from headwater.connectors.mysql.binlog.table_map import TableMap, parse_table_map
+from headwater.connectors.mysql.binlog.table_map import (
+    TableMap,
+    YearSign,
+    parse_table_map,
+    year_sign,
+)
 from headwater.connectors.mysql.server.gtid_set import GtidSet
 from headwater.core_log.foundation.errors import DecodeError
 
 CHECKSUM_CRC32 = 1
 FLAGS_AT, IN_USE = 17, 1
+VERSION_BYTES = 50
 PAYLOAD_MAX = 1 << 32
 """Limit of a transaction payload after decompression; the servers allow 4 GiB."""
 EVENT_BYTES_MAX = 1 << 30
@@ -171,6 +177,8 @@ class BinlogDecoder:
     """Whether the next event has a checksum; the FORMAT_DESCRIPTION event says it."""
     wants: Callable[[TableMap], bool] = all_rows
     """Whether the rows of a table are decoded."""
+    _version: str = ""
+    _year: YearSign = YearSign.LOGGED
     _tables: dict[int, RowDecoder | None] = field(default_factory=dict)
     """None for a table whose rows are not wanted."""
     _known: dict[bytes, RowDecoder | None] = field(default_factory=dict)
@@ -202,6 +210,12 @@ class BinlogDecoder:
         event = event[:FLAGS_AT] + bytes([flags]) + event[FLAGS_AT + 1 :]
         body_of(event, parse_header(event), has_checksum=self.has_checksum)
         self.forget_tables()
+        written = event[HEADER_BYTES + 2 : HEADER_BYTES + 2 + VERSION_BYTES]
+        self._version = written.rstrip(b"\0").decode("ascii", "replace")
+        year = year_sign(self._version, is_mariadb=self.is_mariadb)
+        if year is not self._year:
+            self._known.clear()
+            self._year = year
 
     def _decode(self, header: EventHeader, body: bytes) -> Iterable[Decoded]:
         kind = header.kind
@@ -237,8 +251,16 @@ class BinlogDecoder:
         if len(self._known) > TABLES_MAX:
             self._known.clear()
         if body not in self._known:
-            table = parse_table_map(body, is_mariadb=self.is_mariadb)
-            self._known[body] = RowDecoder(table) if self.wants(table) else None
+            table = parse_table_map(body, is_mariadb=self.is_mariadb, year=self._year)
+            is_wanted = self.wants(table)
+            if is_wanted and table.has_unsure_signs:
+                raise DecodeError(
+                    "it is not known which numbers of a table are unsigned: it has a column of type"
+                    " YEAR, for which some versions of MySQL write a sign and others do not",
+                    table=str(table.id),
+                    version=self._version,
+                )
+            self._known[body] = RowDecoder(table) if is_wanted else None
         decoder = self._tables[number] = self._known[body]
         return None if decoder is None else decoder.table
 

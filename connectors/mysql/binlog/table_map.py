@@ -1,7 +1,9 @@
 """TABLE_MAP: the columns of a table as the rows after it have them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.core_log.foundation.errors import DecodeError
@@ -20,7 +22,7 @@ META_1 = {FLOAT, DOUBLE, BLOB, GEOMETRY, JSON, TIMESTAMP2, DATETIME2, TIME2, VEC
           BLOB_COMPRESSED}  # fmt: skip
 META_2_LITTLE = {VARCHAR, BIT, VARCHAR_COMPRESSED}
 META_2_BIG = {NEWDECIMAL, STRING}
-NUMERIC = {TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR}
+NUMERIC = {TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL}
 POINT = 1
 """Of the kinds of geometries."""
 COLUMNS_MAX = 4_096
@@ -33,6 +35,29 @@ COLUMNS_MAX = 4_096
 ) = range(1, 14)  # fmt: skip
 DEFAULTS = {DEFAULT_CHARSET, LABEL_DEFAULT_CHARSET}
 CHARSETS = {*DEFAULTS, COLUMN_CHARSET, LABEL_COLUMN_CHARSET}
+
+
+class YearSign(Enum):
+    """Whether a column of type YEAR has its bit among the signs of numbers."""
+
+    LOGGED = auto()
+    LEFT_OUT = auto()
+    UNKNOWN = auto()
+
+
+YEARS_LEFT_OUT_BELOW, YEARS_LOGGED_FROM = (8, 0, 21), (8, 0, 29)
+"""Versions of MySQL: 8.0.15 and 8.0.20 have no such bit; 8.0.29 and 9.7.4 have it."""
+
+
+def year_sign(version: str, *, is_mariadb: bool) -> YearSign:
+    """Returns it by the version of the server that has written a file."""
+    if is_mariadb:
+        return YearSign.LOGGED
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    numbers = tuple(map(int, found.groups())) if found else ()
+    if numbers >= YEARS_LOGGED_FROM:
+        return YearSign.LOGGED
+    return YearSign.LEFT_OUT if numbers and numbers < YEARS_LEFT_OUT_BELOW else YearSign.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +101,8 @@ class TableMap:
     key: tuple[int, ...] | None = None
     """Places of the columns of the primary key; None if it has none, or it is not logged."""
     flags: int = 0
+    has_unsure_signs: bool = field(default=False, repr=False)
+    """Whether the log does not say which of its numbers are unsigned."""
     id: TableId = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -92,9 +119,10 @@ class _Metadata:
     labels: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     geometries: dict[int, int] = field(default_factory=dict)
     key: tuple[int, ...] | None = None
+    has_unsure_signs: bool = False
 
 
-def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
+def parse_table_map(body: bytes, *, is_mariadb: bool, year: YearSign = YearSign.LOGGED) -> TableMap:
     reader = ByteReader(body)
     number, flags = reader.uint(6), reader.uint(2)
     database = reader.text(reader.byte())
@@ -107,7 +135,7 @@ def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
     types = reader.take(count)
     metas = _metas(types, reader)
     nullable = reader.take((count + 7) // 8)
-    found = _metadata(reader, types, metas, is_mariadb=is_mariadb)
+    found = _metadata(reader, types, metas, is_mariadb=is_mariadb, year=year)
     if found.names and len(found.names) != count:
         raise DecodeError("a table of the binary log has another number of names than of columns")
     columns = tuple(
@@ -123,7 +151,7 @@ def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
         )
         for place, (kind, meta) in enumerate(zip(types, metas, strict=True))
     )
-    return TableMap(number, database, name, columns, found.key, flags)
+    return TableMap(number, database, name, columns, found.key, flags, found.has_unsure_signs)
 
 
 def _metas(types: bytes, reader: ByteReader) -> list[int]:
@@ -148,7 +176,12 @@ def _part(reader: ByteReader) -> ByteReader:
 
 
 def _metadata(
-    reader: ByteReader, types: Sequence[int], metas: Sequence[int], *, is_mariadb: bool
+    reader: ByteReader,
+    types: Sequence[int],
+    metas: Sequence[int],
+    *,
+    is_mariadb: bool,
+    year: YearSign,
 ) -> _Metadata:
     columns = [WireColumn(*pair, False) for pair in zip(types, metas, strict=True)]
     kinds = [column.real_type for column in columns]
@@ -157,7 +190,11 @@ def _metadata(
         kind = reader.byte()
         part = _part(reader)
         if kind == SIGNEDNESS:
-            found.unsigned = _unsigned(part, kinds)
+            bits = part.rest()
+            if year is YearSign.UNKNOWN and YEAR in kinds:
+                found.has_unsure_signs = _depends_on_years(bits, kinds)
+                year = YearSign.LEFT_OUT
+            found.unsigned = _unsigned(bits, kinds, year)
         elif kind == COLUMN_NAME:
             while part.left:
                 found.names.append(part.text(part.lenenc()))
@@ -183,12 +220,21 @@ def _places_of(kind: int, kinds: Sequence[int]) -> list[int]:
     return [place for place, each in enumerate(kinds) if each == kind]
 
 
-def _unsigned(part: ByteReader, kinds: Sequence[int]) -> set[int]:
-    numbers = [place for place, each in enumerate(kinds) if each in NUMERIC]
-    bits = part.rest()
+def _unsigned(bits: bytes, kinds: Sequence[int], year: YearSign) -> set[int]:
+    signed = NUMERIC | {YEAR} if year is YearSign.LOGGED else NUMERIC
+    numbers = [place for place, each in enumerate(kinds) if each in signed]
     if len(bits) * 8 < len(numbers):
         raise DecodeError("a table of the binary log has too few signs of its numbers")
     return {place for at, place in enumerate(numbers) if bits[at // 8] >> (7 - at % 8) & 1}
+
+
+def _depends_on_years(bits: bytes, kinds: Sequence[int]) -> bool:
+    left_out = _unsigned(bits, kinds, YearSign.LEFT_OUT)
+    try:
+        logged = _unsigned(bits, kinds, YearSign.LOGGED)
+    except DecodeError:  # too few bits for years as well
+        return False
+    return logged - set(_places_of(YEAR, kinds)) != left_out
 
 
 def _collations(part: ByteReader, places: Sequence[int], *, has_default: bool) -> dict[int, int]:

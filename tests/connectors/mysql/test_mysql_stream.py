@@ -83,6 +83,20 @@ async def test_inserts_updates_deletes_and_moves_follow_the_rows(mysql_guest: My
     check_equal(told, mysql_guest)
 
 
+async def test_a_year_before_numbers_leaves_their_signs(mysql_guest: MysqlGuest) -> None:
+    told = await begun(
+        mysql_guest,
+        "CREATE TABLE t (y year, id int PRIMARY KEY, u int unsigned, z year, s smallint)",
+        "INSERT INTO t VALUES (2001, 1, 4294967295, 1999, -2)",
+    )
+    mysql_guest.execute("INSERT INTO t VALUES (2002, -3, 4294967294, NULL, -1), (NULL, 4, 5, 0, 6)")
+
+    await run_once(mysql_guest, told)
+
+    assert told.letters("t") == "r" + "cc"
+    check_equal(told, mysql_guest)
+
+
 async def test_a_transaction_is_one_commit_with_counted_changes(mysql_guest: MysqlGuest) -> None:
     told = await begun(mysql_guest, T)
     mysql_guest.execute(

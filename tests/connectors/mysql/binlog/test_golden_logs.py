@@ -41,6 +41,15 @@ def test_every_event_of_a_golden_log_is_read_as_it_was_recorded(file: Path, spee
     assert found == file.with_suffix(".txt").read_text().splitlines()
 
 
+def test_numbers_behind_a_year_are_those_of_the_statement(file: Path) -> None:
+    """Versions of MySQL differ in whether a year has a sign among those of the numbers."""
+    rows = [each.event for each in told_of(file) if isinstance(each.event, RowsEvent)]
+    _, _, first = next(columns_of(each) for each in rows if each.table.name == "t")
+
+    year, signed, unsigned = first[1][0], first[2][0], first[3][0]
+    assert (year, signed, unsigned) == (2026, -1, 65535)
+
+
 def test_the_golden_logs_have_every_kind_of_row_event() -> None:
     kinds = {event[4] for file in LOGS for event in events_in(file.read_bytes())}
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.membership import Assign, Membership, MembershipTerms
     from headwater.core_log.client.quota_admin import QuotaAdmin
+    from headwater.core_log.client.throttle_admin import ThrottleAdmin
     from headwater.core_log.client.topic_admin import TopicAdmin
     from headwater.core_log.client.user_admin import UserAdmin
     from headwater.core_log.client.writer import KafkaWriter
@@ -82,6 +83,12 @@ class KafkaLog:
         from headwater.core_log.client.cluster_admin import ClusterAdmin
 
         return ClusterAdmin(self._cluster)
+
+    @cached_property
+    def throttles(self) -> "ThrottleAdmin":
+        from headwater.core_log.client.throttle_admin import ThrottleAdmin
+
+        return ThrottleAdmin(self._cluster)
 
     @cached_property
     def groups(self) -> "GroupAdmin":

@@ -56,6 +56,7 @@ def status(output: Output, wait: bool, address: LogAddress) -> None:
         f"quorum  {state.quorum}",
         *table(HEAD, [tuple(asdict(each).values()) for each in state.nodes]),
         *state.moves[:PROBLEMS_MAX],
+        *state.throttles[:PROBLEMS_MAX],
         *problems[:PROBLEMS_MAX],
     ]
     if (more := len(problems) - PROBLEMS_MAX) > 0:

@@ -1,7 +1,8 @@
-"""`headwater cluster move`, `drain`, `remove`, `rebalance` and `elect`: which brokers have which
-partitions."""
+"""`headwater cluster move`, `drain`, `remove`, `rebalance`, `unthrottle` and `elect`: which brokers
+have which partitions."""
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -9,55 +10,82 @@ import click
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options, table
+from headwater.pipelines.terminal.quantities import size_text
 from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
-    from headwater.pipelines.watching.moved_replicas import Assignments
+    from headwater.pipelines.watching.moved_replicas import Assignments, CopyPace
 
 HEAD = ("PARTITION", "REPLICAS")
 LOOK_S = 0.5
-at_once_option = click.option(
-    "--at-once",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="How many partitions are copied at the same time.",
-)
+Options = Callable[..., object]
+
+
+def pace_options(command: Options) -> Options:
+    """Options that say how fast replicas are copied."""
+    options = (
+        click.option(
+            "--at-once",
+            type=click.IntRange(min=1),
+            default=10,
+            show_default=True,
+            help="How many partitions are copied at the same time.",
+        ),
+        click.option(
+            "--rate",
+            type=click.IntRange(min=1),
+            metavar="BYTES_PER_S",
+            help="Bytes per second that each broker copies for these partitions, until they are "
+            "moved.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command()
 @click.argument("place", metavar="TOPIC[-PARTITION]")
 @click.option("--to", metavar="N,N,...", help="Brokers of the replicas; the first shall lead.")
 @click.option("--cancel", is_flag=True, help="Leave the partitions where they were.")
-@at_once_option
+@pace_options
 @log_options
 @shared_options
 @click.pass_obj
 def move(
-    output: Output, place: str, to: str | None, cancel: bool, at_once: int, address: LogAddress
+    output: Output,
+    place: str,
+    to: str | None,
+    cancel: bool,
+    at_once: int,
+    rate: int | None,
+    address: LogAddress,
 ) -> None:
     """Move a topic or one partition to other brokers.
 
     More or fewer brokers than now change the number of replicas. With several partitions each
-    begins with another of the brokers. A move goes on if the command ends before it is over.
+    begins with another of the brokers. A move goes on if the command ends before it is over, and so
+    does its rate: give the command again, or use `headwater cluster unthrottle`.
     """
     if (to is None) != cancel:
         raise ConfigError("say where to move", hint="use either --to 1,2,3 or --cancel")
     replicas = parse_brokers(to or "")
 
     async def work() -> "Assignments":
-        from headwater.pipelines.watching import moved_replicas
+        from headwater.pipelines.watching import moved_replicas, throttled_moves
 
         async with address.open() as log:
             if cancel:
                 moves = await log.brokers.moves()
                 found = [at for at in await moved_replicas.find_places(log, place) if at in moves]
                 await log.brokers.move(dict.fromkeys(found))
+                await throttled_moves.unthrottle(log, found)
                 now = await moved_replicas.assignments_of(log)
                 return {at: now[at] for at in found}
             changes = await moved_replicas.plan_move(log, place, replicas)
-            await moved_replicas.carry_out(log, changes, at_once=at_once, note=output.note)
+            pace = pace_of(at_once, rate)
+            await moved_replicas.carry_out(log, changes, pace=pace, note=output.note)
             await log.brokers.elect_preferred()
             return changes
 
@@ -66,11 +94,11 @@ def move(
 
 @click.command()
 @click.argument("broker", type=int)
-@at_once_option
+@pace_options
 @log_options
 @shared_options
 @click.pass_obj
-def drain(output: Output, broker: int, at_once: int, address: LogAddress) -> None:
+def drain(output: Output, broker: int, at_once: int, rate: int | None, address: LogAddress) -> None:
     """Move all replicas of a broker to others.
 
     Refused if a partition has no other broker to go to. Stop the broker soon after, or remove it:
@@ -79,18 +107,20 @@ def drain(output: Output, broker: int, at_once: int, address: LogAddress) -> Non
 
     async def work() -> "Assignments":
         async with address.open() as log:
-            return await drain_broker(log, broker, at_once, output)
+            return await drain_broker(log, broker, pace_of(at_once, rate), output)
 
     show(output, run_until_signal(work()))
 
 
 @click.command()
 @click.argument("broker", type=int)
-@at_once_option
+@pace_options
 @log_options
 @shared_options
 @click.pass_obj
-def remove(output: Output, broker: int, at_once: int, address: LogAddress) -> None:
+def remove(
+    output: Output, broker: int, at_once: int, rate: int | None, address: LogAddress
+) -> None:
     """Remove a broker from the cluster for good.
 
     Moves its replicas to others, waits until you have stopped it, takes its vote, and unregisters
@@ -99,7 +129,7 @@ def remove(output: Output, broker: int, at_once: int, address: LogAddress) -> No
 
     async def work() -> None:
         async with address.open() as log:
-            await remove_broker(log, broker, at_once, output)
+            await remove_broker(log, broker, pace_of(at_once, rate), output)
 
     run_until_signal(work())
     output.result({"removed": broker}, [f"broker {broker} is removed"])
@@ -107,11 +137,13 @@ def remove(output: Output, broker: int, at_once: int, address: LogAddress) -> No
 
 @click.command()
 @click.option("--plan", is_flag=True, help="Only show what would be moved.")
-@at_once_option
+@pace_options
 @log_options
 @shared_options
 @click.pass_obj
-def rebalance(output: Output, plan: bool, at_once: int, address: LogAddress) -> None:
+def rebalance(
+    output: Output, plan: bool, at_once: int, rate: int | None, address: LogAddress
+) -> None:
     """Spread replicas and leaders evenly over the brokers that are there."""
 
     async def work() -> "Assignments":
@@ -120,11 +152,36 @@ def rebalance(output: Output, plan: bool, at_once: int, address: LogAddress) -> 
         async with address.open() as log:
             changes = await moved_replicas.plan_balance(log)
             if not plan:
-                await moved_replicas.carry_out(log, changes, at_once=at_once, note=output.note)
+                pace = pace_of(at_once, rate)
+                await moved_replicas.carry_out(log, changes, pace=pace, note=output.note)
                 await log.brokers.elect_preferred()
             return changes
 
     show(output, run_until_signal(work()))
+
+
+@click.command()
+@log_options
+@shared_options
+@click.pass_obj
+def unthrottle(output: Output, address: LogAddress) -> None:
+    """Remove all rates at which replicas are copied.
+
+    Moves under way go on as fast as they can. Takes the rates of each broker and the lists of
+    throttled replicas of each topic, whoever has set them; a default rate of all brokers stays.
+    """
+
+    async def work() -> tuple[Sequence[str], Mapping[int, int]]:
+        from headwater.pipelines.watching.throttled_moves import remove_all
+
+        async with address.open() as log:
+            return await remove_all(log)
+
+    topics, rates = run_until_signal(work())
+    lines = [f"{name} is copied without a rate" for name in topics]
+    lines += [f"broker {node} had {size_text(each)} per second" for node, each in rates.items()]
+    found = {"topics": topics, "rates": {str(node): each for node, each in rates.items()}}
+    output.result(found, lines or ["nothing is throttled"])
 
 
 @click.command()
@@ -147,7 +204,7 @@ def elect(output: Output, address: LogAddress) -> None:
     output.result({"refused": refused}, lines or ["every first replica leads"])
 
 
-MOVES = (move, drain, remove, rebalance, elect)
+MOVES = (move, drain, remove, rebalance, unthrottle, elect)
 
 
 def parse_brokers(text: str) -> tuple[int, ...]:
@@ -163,18 +220,26 @@ def show(output: Output, changes: "Assignments") -> None:
     output.result(found, table(HEAD, rows) if rows else ["nothing is to be moved"])
 
 
-async def drain_broker(log: "KafkaLog", broker: int, at_once: int, output: Output) -> "Assignments":
+def pace_of(at_once: int, rate: int | None) -> "CopyPace":
+    from headwater.pipelines.watching.moved_replicas import CopyPace
+
+    return CopyPace(at_once, rate)
+
+
+async def drain_broker(
+    log: "KafkaLog", broker: int, pace: "CopyPace", output: Output
+) -> "Assignments":
     from headwater.pipelines.watching import moved_replicas
 
     changes = await moved_replicas.plan_drain(log, broker)
-    await moved_replicas.carry_out(log, changes, at_once=at_once, note=output.note)
+    await moved_replicas.carry_out(log, changes, pace=pace, note=output.note)
     return changes
 
 
-async def remove_broker(log: "KafkaLog", broker: int, at_once: int, output: Output) -> None:
+async def remove_broker(log: "KafkaLog", broker: int, pace: "CopyPace", output: Output) -> None:
     is_asked = False
     while True:
-        await drain_broker(log, broker, at_once, output)
+        await drain_broker(log, broker, pace, output)
         alive = {each.node_id for each in (await log.describe_cluster()).brokers}
         if broker not in alive:
             break

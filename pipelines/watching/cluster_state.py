@@ -15,6 +15,9 @@ from headwater.core_log.client.cluster_description import (
 from headwater.core_log.client.topic_admin import PartitionDescription, TopicDescription
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.terminal.quantities import size_text
+from headwater.pipelines.watching.moved_replicas import CopyProgress, progress_of
+from headwater.pipelines.watching.throttled_moves import throttles_shown
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
@@ -50,7 +53,9 @@ class ClusterState:
     problems: Sequence[str]
     """Empty if every node is there and every replica is in sync."""
     moves: Sequence[str] = ()
-    """The partitions that are being moved."""
+    """The partitions that are being moved, and how far."""
+    throttles: Sequence[str] = ()
+    """The topics that are copied at a rate."""
 
 
 async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> ClusterState:
@@ -62,13 +67,28 @@ async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> Clu
             quorum = await log.describe_quorum()
     except (TimeoutError, LogUnavailable):
         quorum = NO_QUORUM
+    moves = await log.brokers.moves()
+    throttled = await log.throttles.topics([each.name for each in topics])
     return state_of(
         found,
         quorum,
         topics,
         {name: int(value or 1) for name, value in least.items()},
-        await log.brokers.moves(),
+        moves,
+        copied=await _progress(log, moves),
+        throttles=throttles_shown(throttled, await log.throttles.rates() if throttled else {}),
     )
+
+
+async def _progress(
+    log: "KafkaLog", moves: Mapping[TopicPartition, Move]
+) -> Mapping[TopicPartition, CopyProgress]:
+    """Returns how far moves are; nothing where a broker does not tell its sizes."""
+    try:
+        async with asyncio.timeout(QUORUM_S):
+            return await progress_of(log, moves) if moves else {}
+    except (TimeoutError, LogUnavailable):
+        return {}
 
 
 def state_of(
@@ -77,9 +97,12 @@ def state_of(
     topics: Sequence[TopicDescription],
     min_in_sync: Mapping[str, int],
     moves: Mapping[TopicPartition, Move] | None = None,
+    *,
+    copied: Mapping[TopicPartition, CopyProgress] | None = None,
+    throttles: Sequence[str] = (),
 ) -> ClusterState:
     """`min_in_sync` is min.insync.replicas by topic."""
-    moves = moves or {}
+    moves, copied = moves or {}, copied or {}
     voters = " ".join(map(str, sorted(quorum.voters)))
     has_leader = quorum.leader_id >= 0
     leads = f"leader {quorum.leader_id}, epoch {quorum.epoch}, voters {voters}"
@@ -94,7 +117,8 @@ def state_of(
             *(f"node {each.node} is away" for each in nodes if each.address == AWAY),
             *_problems_of_partitions(topics, min_in_sync, moves),
         ],
-        [_move_named(at, each) for at, each in sorted(moves.items())],
+        [_move_named(at, each, copied.get(at)) for at, each in sorted(moves.items())],
+        throttles,
     )
 
 
@@ -164,9 +188,12 @@ def shorten(problems: Sequence[str]) -> list[str]:
     ]
 
 
-def _move_named(at: TopicPartition, move: Move) -> str:
+def _move_named(at: TopicPartition, move: Move, copied: CopyProgress | None) -> str:
     to = [each for each in move.replicas if each not in move.removing]
-    return f"{at.topic}-{at.partition} is being moved to {_nodes_named(to)}"
+    text = f"{at.topic}-{at.partition} is being moved to {_nodes_named(to)}"
+    if copied is None:
+        return text
+    return f"{text}: {copied.share:.0%}, {size_text(copied.left)} left"
 
 
 def _nodes_named(nodes: Sequence[int]) -> str:

@@ -1,12 +1,16 @@
 """Plans where replicas go, and follows them until they are there."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.core_log.foundation.errors import ConfigError, LogRejected
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogRejected
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.replica_placement import ReplicaPlan
+from headwater.pipelines.terminal.quantities import size_text
+from headwater.pipelines.watching.throttled_moves import REMOVAL, throttle, unthrottle
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
 Replicas = tuple[int, ...]
 Assignments = Mapping[TopicPartition, Replicas]
 LOOK_S = 0.5
+STALLED_S = 60.0
+SHOWN_MAX = 5
 
 
 async def assignments_of(log: "KafkaLog") -> dict[TopicPartition, Replicas]:
@@ -84,40 +90,135 @@ async def find_places(log: "KafkaLog", place: str) -> Sequence[TopicPartition]:
     return sorted(found)
 
 
+@dataclass(frozen=True, slots=True)
+class CopyPace:
+    """How fast replicas are copied."""
+
+    at_once: int
+    """Partitions at the same time."""
+    bytes_per_s: int | None = None
+    """Of each broker; None for no limit."""
+
+
 async def carry_out(
-    log: "KafkaLog", changes: Assignments, *, at_once: int, note: Callable[[str], None]
+    log: "KafkaLog", changes: Assignments, *, pace: CopyPace, note: Callable[[str], None]
 ) -> None:
     """Begins the moves, few at a time, and returns once all are over. What is begun goes on if this
     ends before."""
-    left, total, said = sorted(changes), len(changes), ""
+    rate = pace.bytes_per_s if changes else None
+    if rate is not None:
+        await throttle(log, changes, rate)
+    left = sorted(changes)
+    try:
+        await _move(log, changes, left, pace.at_once, MoveReport(len(changes), note))
+    except LogRejected:  # nothing more is begun, so that nothing else needs its rate
+        if rate is not None:
+            moves = await log.brokers.moves()
+            await unthrottle(log, [at for at in changes if at not in moves])
+        raise
+    except (asyncio.CancelledError, HeadwaterError):
+        note(_unfinished(len(left), is_throttled=rate is not None))
+        raise
+    if rate is not None and not await unthrottle(log, changes.keys()):
+        note(f"brokers keep their rate while other partitions move; {REMOVAL} ends it")
+
+
+async def _move(
+    log: "KafkaLog",
+    changes: Assignments,
+    left: list[TopicPartition],
+    at_once: int,
+    report: "MoveReport",
+) -> None:
+    """Takes what it begins out of `left`."""
     under_way = set[TopicPartition]()
     while left or under_way:
         moves = await log.brokers.moves()
         under_way &= moves.keys()
         begun = left[: at_once - len(under_way)]
         if begun:
-            left = left[len(begun) :]
             await log.brokers.move({at: changes[at] for at in begun})
+            del left[: len(begun)]
             under_way |= {*begun}
             continue
         if under_way:
-            copied = await share_copied(log, {at: moves[at] for at in under_way})
-            over = total - len(left) - len(under_way)
-            text = (
-                f"{over} of {total} partition(s) moved, {len(under_way)} are copied to {copied:.0%}"
-            )
-            if text != said:
-                note(text)
-                said = text
+            copied = await progress_of(log, {at: moves[at] for at in under_way})
+            report.tell(len(left), copied, asyncio.get_running_loop().time())
             await asyncio.sleep(LOOK_S)
 
 
-async def share_copied(log: "KafkaLog", moves: "Mapping[TopicPartition, Move]") -> float:
-    """Returns which part of their bytes the replicas that are added have."""
+def _unfinished(left: int, *, is_throttled: bool) -> str:
+    """Says what becomes of moves whose command ends before them."""
+    again = f"to begin the other {left}" if left else "to follow them"
+    text = f"what has begun to move goes on; give the command again {again}"
+    if is_throttled:
+        text += f". The rate stays until that command is done, or until {REMOVAL}"
+    return text
+
+
+class CopyProgress(NamedTuple):
+    """The bytes that new replicas have, and those that they will have."""
+
+    have: int
+    wanted: int
+
+    @property
+    def left(self) -> int:
+        return self.wanted - self.have
+
+    @property
+    def share(self) -> float:
+        return self.have / self.wanted if self.wanted else 1.0
+
+
+async def progress_of(
+    log: "KafkaLog", moves: "Mapping[TopicPartition, Move]"
+) -> Mapping[TopicPartition, CopyProgress]:
+    """Returns how far each move is, by the sizes of replicas."""
     sizes = await log.brokers.replica_sizes()
-    have = wanted = 0
+    found = dict[TopicPartition, CopyProgress]()
     for at, move in moves.items():
         whole = max((sizes.get(each, {}).get(at, 0) for each in move.replicas), default=0)
-        wanted += whole * len(move.adding)
-        have += sum(min(sizes.get(each, {}).get(at, 0), whole) for each in move.adding)
-    return have / wanted if wanted else 1.0
+        have = sum(min(sizes.get(each, {}).get(at, 0), whole) for each in move.adding)
+        found[at] = CopyProgress(have, whole * len(move.adding))
+    return found
+
+
+def total_of(copied: Iterable[CopyProgress]) -> CopyProgress:
+    each = list(copied)
+    return CopyProgress(sum(one.have for one in each), sum(one.wanted for one in each))
+
+
+class MoveReport:
+    """Tells how far moves are, whenever that has changed by a percent."""
+
+    def __init__(self, count: int, note: Callable[[str], None]) -> None:
+        self._count, self._note, self._said = count, note, ""
+        self._watched: Collection[TopicPartition] = ()
+        self._left_bytes, self._shrank_s = 0, 0.0
+
+    def tell(self, left: int, copied: Mapping[TopicPartition, CopyProgress], now_s: float) -> None:
+        total = total_of(copied.values())
+        over = self._count - left - len(copied)
+        text = (
+            f"{over} of {self._count} partition(s) moved, "
+            f"{len(copied)} are copied to {total.share:.0%}"
+        )
+        if text != self._said:
+            self._said = text
+            self._note(f"{text}, {_left_shown(copied)}" if total.left else text)
+        if self._watched != copied.keys() or total.left < self._left_bytes:
+            self._watched, self._left_bytes, self._shrank_s = copied.keys(), total.left, now_s
+        elif total.left and now_s - self._shrank_s > STALLED_S:
+            self._shrank_s = inf
+            self._note(
+                f"no less is left than {STALLED_S:.0f} s ago: a broker is away, or others write "
+                "faster than the rate"
+            )
+
+
+def _left_shown(copied: Mapping[TopicPartition, CopyProgress]) -> str:
+    most = sorted(copied.items(), key=lambda each: -each[1].left)[:SHOWN_MAX]
+    names = [f"{at.topic}-{at.partition} {size_text(each.left)}" for at, each in most if each.left]
+    more = f" and {len(copied) - SHOWN_MAX} others" if len(copied) > SHOWN_MAX else ""
+    return f"{size_text(total_of(copied.values()).left)} left: {', '.join(names)}{more}"

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.foundation.errors import CorruptLog, HeadwaterError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NO_TIMESTAMP = -1
 ANNOUNCEMENT_S_MAX = 5.0
+COPY_MS_MAX = 86_400_000
+"""A replica whose copy takes longer has to begin anew once deletes are dropped."""
 Compact = Callable[[CompactionRequest], Awaitable[CompactionResult]]
 """Runs one compaction outside the event loop."""
 
@@ -36,6 +39,7 @@ class LogCleaner:
         self._broker, self._compact = broker, compact
         self._at_work = asyncio.Lock()
         self._damaged: set[Partition] = set()
+        self._copied_since_ms = WeakKeyDictionary[Partition, int]()
 
     async def clean_what_is_due(self, now_ms: int) -> None:
         """Compacts until no more is due, each partition at most once."""
@@ -76,8 +80,10 @@ class LogCleaner:
         )
 
     async def _clean(self, partition: Partition, found: Cleanable, now_ms: int) -> None:
+        drops_deletes = self._may_drop_deletes(partition, now_ms)
+        request = request_for(partition, found, now_ms, drops_deletes=drops_deletes)
         try:
-            result = await self._compact(request_for(partition, found, now_ms))
+            result = await self._compact(request)
             if not partition.is_offline:
                 await self._take_over(partition, found, result)
         except CorruptLog as error:
@@ -85,6 +91,18 @@ class LogCleaner:
             logger.error("%s-%d is not compacted: %s", partition.topic, partition.index, error)
         except HeadwaterError as error:
             logger.error("%s-%d was not compacted: %s", partition.topic, partition.index, error)
+
+    def _may_drop_deletes(self, partition: Partition, now_ms: int) -> bool:
+        """A follower may not know yet which deletes its leader has dropped. A leader keeps them
+        while a replica is copied, since that one would begin anew: it may have the values, and does
+        not get their deletes any more."""
+        if partition.leader is None:
+            return False
+        alive = self._broker.image.alive
+        if not any(partition.is_copied_to(each) for each in alive):
+            self._copied_since_ms.pop(partition, None)
+            return True
+        return now_ms - self._copied_since_ms.setdefault(partition, now_ms) >= COPY_MS_MAX
 
     async def _take_over(
         self, partition: Partition, found: Cleanable, result: CompactionResult
@@ -154,8 +172,10 @@ def facts_of(segment: Segment) -> SegmentFacts:
     )
 
 
-def request_for(partition: Partition, found: Cleanable, now_ms: int) -> CompactionRequest:
-    log, config, leads = partition.log, partition.log.config, partition.leader is not None
+def request_for(
+    partition: Partition, found: Cleanable, now_ms: int, *, drops_deletes: bool
+) -> CompactionRequest:
+    log, config = partition.log, partition.log.config
     last_records = {
         producer_id: LastRecord(
             producer.epoch, producer.batches[-1].last_offset if producer.batches else None
@@ -167,9 +187,8 @@ def request_for(partition: Partition, found: Cleanable, now_ms: int) -> Compacti
         segments=found.segments,
         first_dirty_offset=found.first_dirty_offset,
         end_offset=found.end_offset,
-        # a follower drops no deletes: it may not know yet which of them its leader has dropped
-        now_ms=now_ms if leads else 0,
-        delete_retention_ms=config.delete_retention_ms + (0 if leads else now_ms),
+        now_ms=now_ms if drops_deletes else 0,
+        delete_retention_ms=config.delete_retention_ms + (0 if drops_deletes else now_ms),
         segment_bytes=config.segment_bytes,
         index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,

@@ -240,6 +240,10 @@ class Partition:
         """Whether nothing is committed here without that follower."""
         return isinstance(self.leader, Leader) and self.leader.waits_for(broker_id)
 
+    def is_copied_to(self, broker_id: int) -> bool:
+        """Whether that broker follows this leader, and has not caught up."""
+        return self.is_replicated_by(broker_id) and not self.waits_for(broker_id)
+
     def on_follower_fetch(
         self,
         follower: int,

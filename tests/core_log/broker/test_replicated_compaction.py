@@ -19,7 +19,9 @@ from headwater.core_log.storage.compaction import CompactionRequest, CompactionR
 from headwater.core_log.storage.compaction_worker import Compaction
 from tests.builders import START_MS, values_of
 from tests.core_log.broker.replicated import TOPIC, Node, Replicated
+from tests.core_log.broker.test_replica_fetcher import until
 
+DAY_MS = 86_400_000
 SETTINGS: dict[str, Any] = {
     "cleanup_policy": "compact",
     "segment_bytes": "300",
@@ -126,3 +128,36 @@ async def test_a_leader_elected_after_compaction_tells_no_lower_marks(
     assert marks > (0, 0) and after >= marks
     await put(second, "later", "value")
     assert third.partition.log.cleaned_to >= marks[0]
+
+
+@pytest.mark.parametrize("ends", ["in sync", "after a day"])
+async def test_deletes_stay_while_a_replica_is_copied_so_that_its_copy_does_not_begin_anew(
+    cluster: Replicated, ends: str
+) -> None:
+    leader, _, third = cluster.nodes.values()
+    third.links.cut(1)
+    cluster.elect((1, 2))
+    await cluster.tell(1, 2, 3)
+    await write_history(leader)
+    cleaner = cleaner_of(leader)
+
+    for later_ms in (0, 1, 2):
+        await cleaner.clean_what_is_due(START_MS + later_ms)
+        await write_often(leader)
+    during = deletes_of(leader)
+    if ends == "in sync":
+        third.links.mend()
+        await until(lambda: 3 in cluster.state.in_sync)
+    await cleaner.clean_what_is_due(START_MS + (3 if ends == "in sync" else DAY_MS))
+
+    assert (during, deletes_of(leader)) == ([7], [])
+    assert len(offsets(leader)) < 20, "values go all the time"
+
+
+async def write_often(leader: Node) -> None:
+    for number in range(8):
+        await put(leader, "often", f"later value {number}")
+
+
+def deletes_of(node: Node) -> list[int]:
+    return [offset for offset, value in values_of(node.partition.log) if value is None]

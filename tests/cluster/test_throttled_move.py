@@ -1,7 +1,8 @@
-"""A partition moves between three real brokers no faster than its command says, under writes, and
-although that command is interrupted."""
+"""A partition moves between three real brokers, ours or Apache Kafka's, no faster than its command
+says, under writes, and although that command is interrupted."""
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -14,11 +15,17 @@ from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch
 from tests.builders import batch
-from tests.cluster.nodes import HeadwaterNodes
+from tests.cluster.nodes import HeadwaterNodes, KafkaNodes, Nodes
 from tests.cluster.scenario import Play
+from tests.contract.apache_kafka import java
 from tests.pipelines.run_process import end, running
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+APACHE_KAFKA = [
+    pytest.mark.compat,
+    pytest.mark.slow,
+    pytest.mark.kafka,
+    pytest.mark.skipif("HEADWATER_KAFKA_JARS" not in os.environ, reason="needs Kafka's jars"),
+]
 
 AT = TopicPartition("t", 0)
 BATCHES, BATCH_BYTES = 120, 100_000
@@ -33,8 +40,23 @@ async def write(log: KafkaLog, batches: int) -> None:
         await log.append(AT, Batch(batch(f"{number:0{BATCH_BYTES}}"), 1))
 
 
-async def test_a_move_keeps_to_its_rate_and_goes_on_without_its_command(tmp_path: Path) -> None:
-    nodes = HeadwaterNodes(tmp_path)
+def nodes_of(kind: str, directory: Path) -> Nodes:
+    if kind == "ours":
+        return HeadwaterNodes(directory)
+    return KafkaNodes(directory, java(os.environ["HEADWATER_KAFKA_JARS"]))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("ours", marks=[pytest.mark.integration, pytest.mark.slow]),
+        pytest.param("kafka", marks=APACHE_KAFKA),
+    ],
+)
+async def test_a_move_keeps_to_its_rate_and_goes_on_without_its_command(
+    tmp_path: Path, kind: str
+) -> None:
+    nodes = nodes_of(kind, tmp_path)
     for node in nodes.addresses:
         nodes.start(node)
     log = KafkaLog(KafkaSettings(bootstrap=list(nodes.bootstrap)))

@@ -218,10 +218,12 @@ class ActiveController:
 
     def _propose_voters(self, now_ms: int) -> None:
         """Brings the quorum to three voters once there are three brokers, and replaces a voter
-        whose disk was replaced."""
+        whose disk was replaced. Otherwise this node's own record is brought up to date."""
         driver = self._broker.quorum
         wanted = self._wanted_voters()
         if wanted is None or wanted == driver.quorum.voters.latest:
+            if driver.places.outdated is not None:
+                driver.update_voter(driver.places.outdated)
             return
         effects = driver.quorum.propose_voters(wanted, now_ms)
         if isinstance(effects, QuorumRefusal):

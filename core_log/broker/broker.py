@@ -229,7 +229,7 @@ class Broker:
         known = self.image.brokers.get(node_id)
         if known is not None:
             return known.host, known.port
-        return self.quorum.known_address(node_id)
+        return self.quorum.places.address_of(node_id)
 
     async def open(self, host: str, port: int) -> None:
         """Reads the cluster's metadata, registers this broker, and makes every partition and

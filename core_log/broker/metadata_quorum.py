@@ -24,9 +24,11 @@ from headwater.core_log.broker.quorum_messages import (
     end_epoch_request,
     fetch_request,
     read_vote_response,
-    snapshot_request,
+    update_voter_request,
     vote_request,
 )
+from headwater.core_log.broker.snapshot_fetch import fetch_snapshot
+from headwater.core_log.broker.voter_places import VoterPlaces
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import (
     CorruptLog,
@@ -100,8 +102,7 @@ class MetadataQuorum:
         """A founder has begun the cluster, so that it votes until a record says otherwise."""
         self._log, self._files, self._clock, self._random = log, files, clock, random
         self.replica, self.snapshot = replica, snapshot
-        self._addresses: dict[int, Address] = {}
-        self._places: dict[ReplicaKey, Address] = {}
+        self.places = VoterPlaces(replica)
         self._partition: Partition | None = None
         self._peers: Peers | None = None
         self._sender = Sender(replica, "", "", 0)
@@ -119,7 +120,9 @@ class MetadataQuorum:
         self.install_snapshot: Callable[[bytes], Awaitable[None]] = no_snapshot
         """Puts a snapshot in the place of the log and the image; it calls `on_snapshot`."""
         self._view = LogView(log, NO_EPOCH if snapshot is None else snapshot.epoch)
-        timeouts = Timeouts()
+        timeouts = self._timeouts = Timeouts()
+        self._tell_ms = 0
+        """Before this time the leader is not told again where this node listens."""
         voters = self._read_voters(is_founder=is_founder)
         self.quorum = Quorum(
             replica,
@@ -151,21 +154,16 @@ class MetadataQuorum:
     def _read_voters(self, *, is_founder: bool) -> VoterHistory:
         history = VoterHistory(frozenset({self.replica}) if is_founder else frozenset())
         if self.snapshot is not None and self.snapshot.voters:
-            self._note_places(self.snapshot.voters)
+            self.places.start_over(self.snapshot.end_offset, self.snapshot.voters)
             keys = frozenset(each.key for each in self.snapshot.voters)
             history.start_over(self.snapshot.end_offset, keys)
         for header in self._log.heads(self._log.start_offset):
             if header.is_control and header.base_offset > history.latest_offset:
                 batch = next(self._log.batches(header.base_offset))
                 for offset, voters in voters_in(batch):
-                    self._note_places(voters)
+                    self.places.add(offset, voters)
                     history.add(offset, frozenset(each.key for each in voters))
         return history
-
-    def _note_places(self, voters: Sequence[Voter]) -> None:
-        for each in voters:
-            self._places[each.key] = (each.host, each.port)
-            self._addresses[each.key.node_id] = (each.host, each.port)
 
     def attach(self, partition: "Partition") -> None:
         """Connects the partition, which syncs what is appended from now on."""
@@ -182,7 +180,8 @@ class MetadataQuorum:
     ) -> None:
         """Begins to take part in the quorum."""
         self._peers, self._sender = peers, Sender(self.replica, cluster_id, *address)
-        self._address_of, self._bootstrap = address_of, bootstrap
+        self._bootstrap = bootstrap
+        self.places.start(address, address_of)
         self._run(self._follow())
         self._schedule()
 
@@ -229,7 +228,8 @@ class MetadataQuorum:
         history = self.quorum.voters
         if history.latest_offset < 0:
             return ()
-        return tuple(Voter(each, *self._place_of(each)) for each in sorted(history.at(end_offset)))
+        keys = sorted(history.at(end_offset))
+        return tuple(self.places.recorded_at(each, end_offset) for each in keys)
 
     @property
     def log(self) -> PartitionLog:
@@ -269,19 +269,17 @@ class MetadataQuorum:
         heard_at_ms = now_ms - (self._clock.monotonic_ms() - heard_ms)
         return offset, heard_at_ms, heard_at_ms if offset >= self.high_watermark else -1
 
-    def known_address(self, node_id: int) -> Address | None:
-        """Returns the address of a voter, or of a leader, as the quorum knows it."""
-        return self._addresses.get(node_id)
+    @property
+    def may_record_voters(self) -> bool:
+        """Whether this leader knows its predecessors' records and its own last one as committed."""
+        return self.is_leader and self.quorum.may_record_voters
 
-    def note_address(self, node_id: int, address: Address) -> None:
-        if node_id != self.replica.node_id:
-            self._addresses[node_id] = address
-
-    def _place_of(self, voter: ReplicaKey) -> Address:
-        if voter == self.replica and self._sender.host:
-            return self._sender.host, self._sender.port
-        found = self._address_of(voter.node_id) if self._peers is not None else None
-        return found or self._places.get(voter) or ("", 0)
+    def update_voter(self, voter: Voter) -> None:
+        """Writes down that a voter listens somewhere else; nothing if that must wait."""
+        effects = self.quorum.repeat_voters()
+        if isinstance(effects, QuorumEffects):
+            self.places.tell(voter)
+            self.do(effects)
 
     async def wait_for_change(self) -> None:
         """Returns at the next change of anything here."""
@@ -333,6 +331,7 @@ class MetadataQuorum:
                 write_quorum_state(self._files, self._log.directory, effects.store)
             if effects.truncate_to is not None:
                 self._log.truncate_to(effects.truncate_to)
+                self.places.truncate_to(effects.truncate_to)
             for record in effects.append:
                 self._append(record)
         except OSError as error:
@@ -364,8 +363,8 @@ class MetadataQuorum:
         if isinstance(record, LeaderChange):
             batch = encode_leader_change(record.leader, self.voters, now_ms=now_ms)
         else:
-            voters = [Voter(each, *self._place_of(each)) for each in sorted(record.voters)]
-            self._note_places(voters)
+            voters = [self.places.voter(each) for each in sorted(record.voters)]
+            self.places.add(self._log.end_offset, voters)
             batch = encode_voters(voters, now_ms=now_ms)
         self._log.append(
             memoryview(batch),
@@ -486,8 +485,7 @@ class MetadataQuorum:
 
     def _somebody(self) -> Sequence[Address]:
         """Returns the addresses at which somebody may know who leads."""
-        known = [at for node_id, at in self._addresses.items() if node_id != self.replica.node_id]
-        found = [*self._bootstrap, *known]
+        found = [*self._bootstrap, *self.places.others]
         if not found:
             raise LogUnavailable("no other broker of the cluster is known")
         return found
@@ -506,7 +504,7 @@ class MetadataQuorum:
                 "the quorum refuses a fetch", code=ErrorCode(response.error_code).name
             )
         for each in response.node_endpoints:
-            self.note_address(each.node_id, (each.host, each.port))
+            self.places.note(each.node_id, (each.host, each.port))
         said = response.responses[0].partitions[0]
         quorum, now_ms = self.quorum, self._clock.monotonic_ms()
         leader, epoch = said.current_leader.leader_id, said.current_leader.leader_epoch
@@ -537,33 +535,39 @@ class MetadataQuorum:
             await self._take_snapshot(asked, said.snapshot_id)
         elif epoch == quorum.epoch and not has_diverged:
             self._take_records(said)
+            voter = self.places.outdated
+            if voter is not None and now_ms >= self._tell_ms:
+                self._tell_ms = now_ms + self._timeouts.fetch_ms
+                self._run(self._tell(asked, voter))
+
+    async def _tell(self, asked: QuorumFetch, voter: Voter) -> None:
+        """What is refused, or not heard, is told again later."""
+        assert self._peers is not None, "a stopped quorum tells nothing"
+        request = update_voter_request(voter, asked.epoch, self._sender.cluster_id)
+        try:
+            if await self._peers.serves(asked.leader, request.api_key):
+                answer = await self._peers.ask(asked.leader, request)
+                code = ErrorCode(answer.error_code)
+                logger.debug("quorum: the leader was told this node's address: %s", code.name)
+        except (ConnectionLost, HeadwaterError) as error:
+            logger.debug("quorum: the leader was not told this node's address: %s", error)
 
     async def _take_snapshot(self, asked: QuorumFetch, wanted: SnapshotId) -> None:
-        """Reads the snapshot that has taken the place of records which we do not have, whole; a
-        change of leader or epoch meanwhile abandons it."""
+        """Takes the snapshot that has taken the place of records which we do not have."""
         assert self._peers is not None, "a stopped quorum fetches nothing"
-        data = bytearray()
-        while True:
-            request = snapshot_request(
-                asked.epoch, wanted.end_offset, wanted.epoch, len(data), self._sender
-            )
-            answer = await self._peers.poll(asked.leader, request)
-            if answer.error_code or answer.topics[0].partitions[0].error_code:
-                raise LogUnavailable("the leader has another snapshot by now")
-            part = answer.topics[0].partitions[0]
-            data += part.unaligned_records
-            if (self.quorum.leader, self.quorum.epoch) != (asked.leader, asked.epoch):
-                raise LogUnavailable("the quorum has another leader by now")
-            if len(data) >= part.size or not len(part.unaligned_records):
-                break
-        await self.install_snapshot(bytes(data))
+
+        def is_current() -> bool:
+            return (self.quorum.leader, self.quorum.epoch) == (asked.leader, asked.epoch)
+
+        data = await fetch_snapshot(self._peers, asked, wanted, self._sender, is_current=is_current)
+        await self.install_snapshot(data)
 
     def on_snapshot(self, snapshot: MetadataSnapshot) -> None:
         """Called when a snapshot is on disk: our log begins and ends with it from now on."""
         self._log.start_over(snapshot.end_offset)
         self._view.start_epoch = snapshot.epoch
         self.snapshot = SnapshotHead(snapshot.end_offset, snapshot.epoch, snapshot.voters)
-        self._note_places(snapshot.voters)
+        self.places.start_over(snapshot.end_offset, snapshot.voters)
         keys = frozenset(each.key for each in snapshot.voters)
         self.do(self.quorum.on_snapshot(snapshot.end_offset, keys))
 
@@ -578,8 +582,8 @@ class MetadataQuorum:
             )
         if len(records):
             self._log.append_as_follower(records, now_ms=self._clock.now_ms())
-        for _, each in voters:
-            self._note_places(each)
+        for offset, each in voters:
+            self.places.add(offset, each)
         keys = [(offset, frozenset(each.key for each in found)) for offset, found in voters]
         self.do(self.quorum.on_append(keys, committed_to=said.high_watermark))
         if len(records) and self._partition is not None:

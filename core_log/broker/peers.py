@@ -115,6 +115,11 @@ class Peers:
         node = self._node_at(address, address)
         return await self._heeded(node.poll(request, wait_ms=wait_ms))
 
+    async def serves(self, node_id: int, api_key: int) -> bool:
+        """Whether that broker, which may be an older one, knows these requests."""
+        agreement = await self._heeded(self._node(node_id).agreement())
+        return api_key in agreement.ranges
+
     async def _heeded(self, answer: Awaitable[A]) -> A:
         try:
             return await answer

@@ -10,6 +10,7 @@ from headwater.core_log.protocol.message import decode_record, encode_record
 from headwater.core_log.protocol.messages.control_records import (
     ControlRecordKey,
     ControlRecordType,
+    KRaftVersions,
     LeaderChangeMessage,
     LeaderChangeVoter,
     QuorumVoter,
@@ -24,7 +25,7 @@ from headwater.core_log.records.record_codec import (
     iterate_batches,
 )
 from headwater.core_log.replication.snapshots import MetadataSnapshot, SnapshotHead
-from headwater.core_log.replication.voters import ReplicaKey, Voter
+from headwater.core_log.replication.voters import QuorumVersions, ReplicaKey, Voter
 from headwater.core_log.storage.files import Bytes
 from headwater.core_log.storage.partition_log import PartitionLog
 
@@ -134,6 +135,10 @@ def encode_voters(voters: Sequence[Voter], *, now_ms: int) -> bytearray:
                 voter_id=each.key.node_id,
                 voter_directory_id=each.key.directory_id,
                 endpoints=(VoterEndpoint(name=LISTENER, host=each.host, port=each.port),),
+                k_raft_version_feature=KRaftVersions(
+                    min_supported_version=each.versions.lowest,
+                    max_supported_version=each.versions.highest,
+                ),
             )
             for each in voters
         ]
@@ -166,5 +171,7 @@ def _read_voters(record: VotersRecord) -> tuple[Voter, ...]:
     for each in record.voters:
         key = ReplicaKey(each.voter_id, each.voter_directory_id)
         host, port = next(((at.host, at.port) for at in each.endpoints), ("", 0))
-        found.append(Voter(key, host, port))
+        versions = each.k_raft_version_feature
+        supported = QuorumVersions(versions.min_supported_version, versions.max_supported_version)
+        found.append(Voter(key, host, port, supported))
     return tuple(found)

@@ -34,6 +34,11 @@ from headwater.core_log.protocol.messages.fetch_snapshot import (
     SnapshotTopic,
     WantedSnapshot,
 )
+from headwater.core_log.protocol.messages.update_raft_voter import (
+    KRaftVersionRange,
+    UpdateRaftVoterRequest,
+    VoterListener,
+)
 from headwater.core_log.protocol.messages.vote import (
     VotedPartition,
     VotedTopic,
@@ -42,6 +47,7 @@ from headwater.core_log.protocol.messages.vote import (
     VoteResponse,
     VoteTopic,
 )
+from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.ballots import Ballot, BallotAnswer
 from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
 from headwater.core_log.replication.quorum import (
@@ -49,7 +55,7 @@ from headwater.core_log.replication.quorum import (
     EndQuorumEpochMessage,
     QuorumFetch,
 )
-from headwater.core_log.replication.voters import ReplicaKey
+from headwater.core_log.replication.voters import QuorumVersions, ReplicaKey, Voter
 
 LISTENER = "PLAINTEXT"
 FETCH_WAIT_MS = 500
@@ -184,6 +190,32 @@ def fetch_request(
         max_bytes=FETCH_BYTES_MAX,
         topics=(FetchTopic(topic_id=METADATA_ID, partitions=(partition,)),),
     )
+
+
+def update_voter_request(voter: Voter, epoch: int, cluster_id: str) -> UpdateRaftVoterRequest:
+    lowest, highest = voter.versions
+    return UpdateRaftVoterRequest(
+        cluster_id=cluster_id,
+        current_leader_epoch=epoch,
+        voter_id=voter.key.node_id,
+        voter_directory_id=voter.key.directory_id,
+        listeners=(VoterListener(name=LISTENER, host=voter.host, port=voter.port),),
+        k_raft_version_feature=KRaftVersionRange(
+            min_supported_version=lowest, max_supported_version=highest
+        ),
+    )
+
+
+def read_update_voter_request(request: UpdateRaftVoterRequest) -> Voter | None:
+    """Returns the voter as its next record should be; None for what cannot be one."""
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    places = [(each.host, each.port) for each in request.listeners if each.name == LISTENER]
+    said = request.k_raft_version_feature
+    versions = QuorumVersions(said.min_supported_version, said.max_supported_version)
+    is_range = 0 <= versions.lowest <= versions.highest
+    if key.node_id < 0 or key.directory_id == ZERO_UUID or not places or not is_range:
+        return None
+    return Voter(key, *places[0], versions)
 
 
 def snapshot_request(

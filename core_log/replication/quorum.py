@@ -358,9 +358,7 @@ class Quorum:
         copy of the log would not tell that others elect the leader."""
         voters = self.voters
         if self.role is Role.LEADER and voters.latest_offset == BEFORE_THE_LOG:
-            voters.add(self._log.end_offset, voters.latest)
-            change = VotersChange(voters.latest)
-            self._draft = replace(self._draft, append=(*self._draft.append, change))
+            return self._write_voters(voters.latest)
         return self._effects()
 
     def propose_voters(self, wanted: Voters, now_ms: int) -> QuorumEffects | QuorumRefusal:
@@ -369,17 +367,35 @@ class Quorum:
         refusal = self._change_refused(voters, wanted, now_ms)
         if refusal is not None:
             return refusal
-        self.voters.add(self._log.end_offset, wanted)
-        self._draft = replace(self._draft, append=(*self._draft.append, VotersChange(wanted)))
+        return self._write_voters(wanted)
+
+    def repeat_voters(self) -> QuorumEffects | QuorumRefusal:
+        """Writes the same voters once more, of which one listens somewhere else now."""
+        return self._record_refused() or self._write_voters(self.voters.latest)
+
+    def _write_voters(self, voters: Voters) -> QuorumEffects:
+        self.voters.add(self._log.end_offset, voters)
+        self._draft = replace(self._draft, append=(*self._draft.append, VotersChange(voters)))
         return self._effects()
 
-    def _change_refused(self, voters: Voters, wanted: Voters, now_ms: int) -> QuorumRefusal | None:
+    @property
+    def may_record_voters(self) -> bool:
+        return self._record_refused() is None
+
+    def _record_refused(self) -> QuorumRefusal | None:
+        """Returns why no record of voters can be written now."""
         if self.role is not Role.LEADER:
             return QuorumRefusal.NOT_LEADER
         if self.high_watermark <= self.epoch_start_offset:
             return QuorumRefusal.EPOCH_UNCOMMITTED
         if self.voters.latest_offset >= self.high_watermark:
             return QuorumRefusal.CHANGE_UNCOMMITTED
+        return None
+
+    def _change_refused(self, voters: Voters, wanted: Voters, now_ms: int) -> QuorumRefusal | None:
+        refusal = self._record_refused()
+        if refusal is not None:
+            return refusal
         if not wanted:
             return QuorumRefusal.NOBODY_LEFT
         is_first = len(voters) == 1 and len(wanted) == 3 and voters < wanted

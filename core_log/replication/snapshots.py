@@ -21,11 +21,13 @@ from headwater.core_log.replication.metadata_records import (
     decode_record,
     encode_record,
 )
-from headwater.core_log.replication.voters import ReplicaKey, Voter
+from headwater.core_log.replication.voters import QuorumVersions, ReplicaKey, Voter
 from headwater.core_log.storage.files import Files
 
 FORMAT_VERSION = 1
 RECORDS_PER_BATCH = 1000
+UNTOLD_VERSIONS = (0, 0)
+"""Of a voter in the snapshot of a version that did not write them."""
 T = TypeVar("T")
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -142,7 +144,8 @@ def decode_snapshot(data: bytes) -> MetadataSnapshot:
 
 def _read_voter(values: dict[str, Any]) -> Voter:
     key = ReplicaKey(values["id"], UUID(values["directory_id"]))
-    return Voter(key, values["host"], values["port"])
+    versions = QuorumVersions(*values.get("kraft_versions", UNTOLD_VERSIONS))
+    return Voter(key, values["host"], values["port"], versions)
 
 
 def _values(snapshot: MetadataSnapshot) -> Iterator[bytes]:
@@ -152,6 +155,7 @@ def _values(snapshot: MetadataSnapshot) -> Iterator[bytes]:
             "directory_id": str(each.key.directory_id),
             "host": each.host,
             "port": each.port,
+            "kraft_versions": list(each.versions),
         }
         for each in snapshot.voters
     ]

@@ -18,12 +18,24 @@ class ReplicaKey(NamedTuple):
 Voters = frozenset[ReplicaKey]
 
 
+class QuorumVersions(NamedTuple):
+    """The versions of the quorum's protocol that a voter supports, Kafka's `kraft.version`."""
+
+    lowest: int = 0
+    highest: int = 1
+    """In this one voters are changed by records."""
+
+
+SUPPORTED = QuorumVersions()
+
+
 class Voter(NamedTuple):
     """A voter with its address, as its record has it."""
 
     key: ReplicaKey
     host: str
     port: int
+    versions: QuorumVersions = SUPPORTED
 
 
 def is_majority(some: Collection[ReplicaKey], voters: Voters) -> bool:

@@ -28,7 +28,7 @@ async def handle_begin_quorum_epoch(
     if said.leader_epoch >= driver.leader_epoch:
         code = ErrorCode.NONE
         for each in request.leader_endpoints:
-            driver.note_address(said.leader_id, (each.host, each.port))
+            driver.places.note(said.leader_id, (each.host, each.port))
         now_ms = broker.clock.monotonic_ms()
         driver.do(driver.quorum.on_leader(said.leader_id, said.leader_epoch, now_ms))
     return begin_epoch_response(driver.leader_epoch, driver.leader_id, code)

@@ -1,11 +1,13 @@
 """Several brokers of one cluster in one process, which reach each other without sockets."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.peers import PeerSettings
 from headwater.core_log.broker.server import BrokerServer
@@ -34,20 +36,29 @@ class Cluster:
         self._channels: dict[int, list[InProcessChannel]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
         self.cluster_id: str | None = None
+        self.ports: dict[int, int] = {}
+        """Where brokers listen that do not at the usual port."""
         self.principal = LOCAL
         """Who brokers and clients are to each other."""
 
     async def dial(self, host: str, port: int) -> InProcessChannel:
         node_id = int(host.removeprefix("node-"))
         server = self._servers.get(node_id)
-        if server is None:
+        if server is None or port != self.ports.get(node_id, PORT):
             raise ConnectionRefused("connection refused", host=host, port=port)
         channel = InProcessChannel(server, (host, port))
         channel.principal = self.principal
         self._channels.setdefault(node_id, []).append(channel)
         return channel
 
-    def boot(self, node_id: int, *, join: bool | None = None, **settings: Any) -> Broker:
+    def boot(
+        self,
+        node_id: int,
+        *,
+        join: bool | None = None,
+        served: Mapping[int, ServedApi] = SERVED,
+        **settings: Any,
+    ) -> Broker:
         """Starts a broker; the first begins the cluster, and all others join it."""
         files = self.files.setdefault(node_id, MemoryFiles())
         joins = self.cluster_id is not None if join is None else join
@@ -63,10 +74,12 @@ class Cluster:
         self.cluster_id = self.cluster_id or store.cluster_id
         addresses = ["node-1:9092"] if joins else []
         chosen = BrokerSettings(node_id=node_id, join=addresses, internal_partitions=2, **settings)
-        broker = Broker(chosen, store, SERVED, clock=clock, random=random, dial=self.dial)
+        broker = Broker(chosen, store, served, clock=clock, random=random, dial=self.dial)
         self.brokers[node_id] = broker
-        self._servers[node_id] = BrokerServer(broker, SERVED)
-        self._opening[node_id] = asyncio.ensure_future(broker.open(f"node-{node_id}", PORT))
+        self._servers[node_id] = BrokerServer(broker, served)
+        self._opening[node_id] = asyncio.ensure_future(
+            broker.open(f"node-{node_id}", self.ports.get(node_id, PORT))
+        )
         return broker
 
     async def start(self, node_id: int, **settings: Any) -> Broker:
@@ -105,7 +118,8 @@ class Cluster:
     async def client_of(self, node_id: int) -> Rpc:
         """A client's connection to one broker."""
         settings = PeerSettings(request_wait_ms_max=int(WAIT_S * 1_000))
-        return await open_link(f"node-{node_id}", PORT, self.dial, settings)
+        port = self.ports.get(node_id, PORT)
+        return await open_link(f"node-{node_id}", port, self.dial, settings)
 
     @property
     def controller(self) -> Broker | None:

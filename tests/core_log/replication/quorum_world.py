@@ -384,7 +384,10 @@ class World:
         gone = sorted(voters - set(keys))
         if gone:  # a wiped directory votes no more
             wanted = voters - {gone[0]}
-        effects = quorum.propose_voters(wanted, self.now_ms)
+        if self.random.random() < 0.2:  # one listens somewhere else
+            effects = quorum.repeat_voters()
+        else:
+            effects = quorum.propose_voters(wanted, self.now_ms)
         if not isinstance(effects, QuorumRefusal):
             self.changes += 1
             self.do(node, effects)

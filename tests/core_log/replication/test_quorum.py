@@ -283,6 +283,25 @@ def test_voters_join_only_once_they_have_what_is_committed() -> None:
     assert quorum.propose_voters(ALL - {TWO}, 2) is QuorumRefusal.CHANGE_UNCOMMITTED
 
 
+def test_the_same_voters_are_written_again_once_their_last_record_is_committed() -> None:
+    log = MemoryLog()
+    quorum = quorum_of(log=log)
+    append(quorum, log, elect(quorum))
+    log.sync()
+    early = quorum.repeat_voters()
+    quorum.on_fetch(TWO, 1, 1, 600)
+    assert quorum.may_record_voters
+
+    effects = quorum.repeat_voters()
+
+    assert early is QuorumRefusal.EPOCH_UNCOMMITTED
+    assert isinstance(effects, QuorumEffects) and effects.append == (VotersChange(ALL),)
+    append(quorum, log, effects)
+    assert not quorum.may_record_voters
+    assert quorum.repeat_voters() is QuorumRefusal.CHANGE_UNCOMMITTED
+    assert quorum_of(log=MemoryLog()).repeat_voters() is QuorumRefusal.NOT_LEADER
+
+
 def test_the_first_set_of_three_is_sent_once_it_is_on_the_leaders_disk() -> None:
     """An only voter that forgot it would elect itself, while the others elect without it."""
     quorum, log = leader_of_one()

@@ -229,7 +229,7 @@ class MetadataQuorum:
         if history.latest_offset < 0:
             return ()
         keys = sorted(history.at(end_offset))
-        return tuple(self.places.recorded_at(each, end_offset) for each in keys)
+        return tuple(self.places.record_at(each, end_offset) for each in keys)
 
     @property
     def log(self) -> PartitionLog:

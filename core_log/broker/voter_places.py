@@ -47,14 +47,14 @@ class VoterPlaces:
     @property
     def outdated(self) -> Voter | None:
         """Returns this voter as its record should be, if that says something else."""
-        recorded = self.recorded(self._replica)
+        recorded = self.record_of(self._replica)
         return self.own if recorded is not None and recorded != self.own else None
 
-    def recorded(self, key: ReplicaKey) -> Voter | None:
+    def record_of(self, key: ReplicaKey) -> Voter | None:
         """Returns a voter as the newest record has it."""
         return self._sets[-1][1].get(key) if self._sets else None
 
-    def recorded_at(self, key: ReplicaKey, end_offset: int) -> Voter:
+    def record_at(self, key: ReplicaKey, end_offset: int) -> Voter:
         """Returns a voter as the log below an offset has it."""
         sets = [each for offset, each in self._sets if offset < end_offset]
         found = sets[-1].get(key) if sets else None
@@ -68,7 +68,7 @@ class VoterPlaces:
         """Returns a voter as its next record should be."""
         if key == self._replica and self.own is not None:
             return self.own
-        found = self._told.get(key) or self.recorded(key)
+        found = self._told.get(key) or self.record_of(key)
         return found or Voter(key, *(self._address_of(key.node_id) or NOWHERE))
 
     def address_of(self, node_id: int) -> Address | None:

@@ -49,7 +49,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 def recorded_ports(broker: Broker) -> dict[int, int]:
     quorum = broker.quorum
-    found = {each.node_id: quorum.places.recorded(each) for each in quorum.voters}
+    found = {each.node_id: quorum.places.record_of(each) for each in quorum.voters}
     return {node_id: voter.port for node_id, voter in found.items() if voter is not None}
 
 
@@ -89,7 +89,7 @@ async def test_a_leader_tells_its_new_address_in_its_own_record(cluster: Cluster
     key = controller.quorum.replica
     await cluster.until(
         lambda: all(
-            (found := each.quorum.places.recorded(key)) is not None and found.port == PORT + 1
+            (found := each.quorum.places.record_of(key)) is not None and found.port == PORT + 1
             for each in cluster.brokers.values()
         )
     )
@@ -244,8 +244,8 @@ def test_a_record_that_is_taken_back_says_nothing_any_more() -> None:
 
     places.truncate_to(7)
 
-    assert places.recorded(TWO) == OLD and places.outdated == NEW
-    assert places.recorded_at(TWO, 5) == OLD
+    assert places.record_of(TWO) == OLD and places.outdated == NEW
+    assert places.record_at(TWO, 5) == OLD
 
 
 def test_the_next_record_has_what_a_voter_told_and_otherwise_what_the_last_one_had() -> None:

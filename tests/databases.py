@@ -112,21 +112,27 @@ def database_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[
             if connection.info.server_version >= 15_0000:
                 chosen += " STRATEGY FILE_COPY"  # needs a checkpoint, which costs nothing here
             connection.execute(f'CREATE DATABASE "{name}" {chosen}'.encode())
-        yield sa.make_url(address).set(database=name).render_as_string(hide_password=False)
-        with psycopg.connect(address, autocommit=True) as connection:  # it may have been restarted
-            connection.execute(
-                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
-                " WHERE database = %s AND active",
-                [name],
-            )
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+        try:
+            yield sa.make_url(address).set(database=name).render_as_string(hide_password=False)
+        finally:
+            with psycopg.connect(
+                address, autocommit=True
+            ) as connection:  # it may have been restarted
+                connection.execute(
+                    "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
+                    " WHERE database = %s AND active",
+                    [name],
+                )
+                connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
         return
     url = sa.make_url(address)
     login: dict[str, Any] = {"host": url.host, "port": url.port, "user": url.username}
     with pymysql.connect(**login) as server, server.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE `{name}`")
-        yield url.set(database=name).render_as_string(hide_password=False)
-        cursor.execute(f"DROP DATABASE `{name}`")
+        try:
+            yield url.set(database=name).render_as_string(hide_password=False)
+        finally:
+            cursor.execute(f"DROP DATABASE `{name}`")
 
 
 @contextmanager

@@ -110,6 +110,13 @@ class Store:
         identity = {**read_properties(self.files, path), "directory.id": self.directory_id}
         write_properties(self.files, path, identity)
 
+    def renew_cluster_id(self) -> None:
+        """Makes the directory a member of no cluster that there was; on disk on return."""
+        path = self.data / META
+        self.cluster_id = encode_uuid(_new_uuid(self._random))
+        identity = {**read_properties(self.files, path), "cluster.id": self.cluster_id}
+        write_properties(self.files, path, identity)
+
     @property
     def partitions(self) -> Mapping[TopicPartition, PartitionLog]:
         """The open partitions."""

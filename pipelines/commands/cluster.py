@@ -13,6 +13,7 @@ from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
 from headwater.pipelines.commands.cluster_acls import acls
 from headwater.pipelines.commands.cluster_moves import MOVES
 from headwater.pipelines.commands.cluster_quotas import quotas
+from headwater.pipelines.commands.cluster_recover import recover
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, shared_options, table
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -33,7 +34,7 @@ def cluster() -> None:
     """Show the nodes of a cluster, move partitions, and manage users, ACLs and quotas."""
 
 
-for _command in (acls, quotas, *MOVES):
+for _command in (acls, quotas, recover, *MOVES):
     cluster.add_command(_command)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pymysql
 
 NOTE = "INSERT INTO audit (at, letter, shop, id, note) VALUES (@at, {})"
-GONE = NOTE.format("'d', OLD.shop, OLD.id, NULL")
+GONE = NOTE.format("'d', OLD.shop, OLD.id, OLD.note")
 MOVED = "OLD.shop <> NEW.shop OR OLD.id <> NEW.id"
 THERE = NOTE.format(f"IF({MOVED}, 'c', 'u'), NEW.shop, NEW.id, NEW.note")
 TABLES = (

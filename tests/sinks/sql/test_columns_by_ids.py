@@ -118,11 +118,12 @@ RENAMES = {
 }
 
 
-MODES = ("mirror", "scd2")
+IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
+MOVED_IN = ("mirror", "scd2")
 MOVES = [
     (case, mode)
     for at, case in enumerate(RENAMES)
-    for mode in (MODES if os.environ.get("HEADWATER_BUDGET") == "long" else MODES[at % 2 :][:1])
+    for mode in (MOVED_IN if IS_LONG else MOVED_IN[at % 2 :][:1])
 ]
 """Each case in one mode where time is short."""
 

@@ -1,0 +1,171 @@
+"""Makes a broker the only one of its cluster, by its files: the majority is gone for good."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+from headwater.core_log.broker.quorum_log import encode_voters, find_voters
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from headwater.core_log.replication.ballots import NOBODY
+from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC, MetadataImage
+from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG
+from headwater.core_log.replication.metadata_records import (
+    BrokerRemovalRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    decode_record,
+    encode_record,
+)
+from headwater.core_log.replication.quorum import ElectionState
+from headwater.core_log.replication.quorum_state import read_quorum_state, write_quorum_state
+from headwater.core_log.replication.snapshots import MetadataSnapshots
+from headwater.core_log.replication.voters import ReplicaKey, Voter
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.properties import META, decode_uuid, read_properties
+from headwater.core_log.storage.store import Store
+
+AHEAD = 1_000_000
+"""Epochs and producer ids are raised by this: the others may have used some that are not known
+here."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoneBrokerPlan:
+    """What becomes of a cluster of which one broker is left, as far as this broker knows."""
+
+    node_id: int
+    others: Sequence[int]
+    """The brokers that are removed from the metadata."""
+    in_sync: Sequence[TopicPartition]
+    """It had everything acknowledged when it last heard of the cluster."""
+    behind: Sequence[TopicPartition]
+    """It was not in sync: acknowledged records are missing."""
+    empty: Sequence[TopicPartition]
+    """No replica was here: the partition begins anew, without records."""
+
+
+class LoneBroker:
+    """The files of a broker that does not run."""
+
+    def __init__(self, store: Store, node_id: int, clock: Clock) -> None:
+        self._store, self._node_id, self._clock = store, node_id, clock
+        self._log = store.open_partition(
+            METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
+        )
+        self._image, self._epoch, self._voters = self._read()
+        self.plan = self._make_plan()
+
+    def _read(self) -> tuple[MetadataImage, int, tuple[Voter, ...]]:
+        """All metadata that is here: the only voter has committed whatever its log has."""
+        image, voters, epoch = MetadataImage(), tuple[Voter, ...](), 0
+        snapshot = MetadataSnapshots(self._store.files, self._log.directory).newest()
+        if snapshot is not None:
+            image.apply(snapshot.records, snapshot.end_offset)
+            voters, epoch = snapshot.voters, snapshot.epoch
+        for batch in self._log.batches(self._log.start_offset):
+            header, records = decode_batch(batch)
+            epoch = header.leader_epoch
+            if header.is_control:
+                for _, voters in find_voters(batch):  # noqa: B007 - the newest ones stay
+                    pass
+            elif header.next_offset > image.end_offset:
+                image.apply(_decoded(records, image.end_offset), header.next_offset)
+        stored = read_quorum_state(self._store.files, self._log.directory) or ElectionState()
+        return image, max(epoch, stored.epoch), voters
+
+    def _make_plan(self) -> LoneBrokerPlan:
+        in_sync, behind, empty = list[TopicPartition](), list[TopicPartition](), []
+        for topic, record in self._image.partitions:
+            at = TopicPartition(topic.name, record.partition)
+            if self._node_id in record.in_sync:
+                in_sync.append(at)
+            elif self._node_id in record.replicas:
+                behind.append(at)
+            else:
+                empty.append(at)
+        others = sorted(self._image.brokers.keys() - {self._node_id})
+        return LoneBrokerPlan(self._node_id, others, in_sync, behind, empty)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is the only voter already, so that it needs nobody."""
+        return {each.key for each in self._voters} <= {self._key}
+
+    @property
+    def _key(self) -> ReplicaKey:
+        return ReplicaKey(self._node_id, decode_uuid(self._store.directory_id))
+
+    def carry_out(self) -> None:
+        """On disk on return. Interrupted, it can be repeated: nothing else has become of it."""
+        if self.is_alone:
+            raise ConfigError(
+                "the broker is the only voter of its cluster, and needs nobody",
+                hint=f"headwater broker --data {self._store.data}",
+            )
+        epoch, now_ms = self._epoch + AHEAD, self._clock.now_ms()
+        self._store.renew_cluster_id()
+        write_quorum_state(
+            self._store.files, self._log.directory, ElectionState(epoch, NOBODY, None)
+        )
+        records = [(None, encode_record(each)) for each in self._records()]
+        plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
+        address = self._address()
+        batches = [encode_batch(plain)] if plain else []
+        for batch in [*batches, encode_voters([Voter(self._key, *address)], now_ms=now_ms)]:
+            header = BatchHeader.read(batch)
+            self._log.append(memoryview(batch), header, leader_epoch=epoch, now_ms=now_ms)
+        self._log.sync()
+
+    def _address(self) -> tuple[str, int]:
+        known = self._image.brokers.get(self._node_id)
+        return ("", 0) if known is None else (known.host, known.port)
+
+    def _records(self) -> Iterator[MetadataRecord]:
+        for topic, record in self._image.partitions:
+            yield _led_here(topic.topic_id, record, self._node_id)
+        for broker_id in self.plan.others:
+            yield BrokerRemovalRecord(broker_id)
+        yield ProducerIdsRecord(-1, -1, self._image.next_producer_id + AHEAD)
+
+
+def _decoded(records: Sequence[PlainRecord], from_offset: int) -> Iterator[MetadataRecord]:
+    for each in records:
+        if each.offset >= from_offset:
+            yield decode_record(bytes(each.value or b""))
+
+
+def _led_here(topic_id: UUID, record: PartitionRecord, node_id: int) -> PartitionChangeRecord:
+    return PartitionChangeRecord(
+        topic_id,
+        record.partition,
+        in_sync=(node_id,),
+        leader=node_id,
+        leader_epoch=record.leader_epoch + AHEAD,
+        partition_epoch=record.partition_epoch + 1,
+        replicas=(node_id,),
+        adding=(),
+        removing=(),
+    )
+
+
+@contextmanager
+def lone_broker(data: Path, *, files: Files, clock: Clock, random: Random) -> Iterator[LoneBroker]:
+    """Owns the directory meanwhile; raises `DirectoryInUse` if its broker runs."""
+    try:
+        node_id = int(read_properties(files, data / META)["node.id"])
+    except (FileNotFoundError, KeyError, ValueError):
+        raise ConfigError("there is no log in this directory", directory=str(data)) from None
+    store = Store.open(data, files=files, clock=clock, random=random, node_id=node_id)
+    try:
+        yield LoneBroker(store, node_id, clock)
+    finally:
+        store.close(clean=store.was_clean)

@@ -145,7 +145,7 @@ class LeaderFetcher:
 
     def _due(self) -> dict[tuple[UUID, int], FetchedPlace]:
         now_s, asked = asyncio.get_running_loop().time(), dict[tuple[UUID, int], FetchedPlace]()
-        throttled_bytes = 0
+        quota, throttled_bytes = self._quota, 0
         for partition, not_before_s in self._partitions.items():
             follower = partition.follower
             if not_before_s > now_s or follower is None or partition.is_offline:
@@ -154,14 +154,14 @@ class LeaderFetcher:
             if fetch is None:
                 continue
             bytes_max = PARTITION_BYTES_MAX
-            if self._is_throttled(partition) and not self._is_needed(partition, follower):
-                bytes_max = min(bytes_max, self._quota.room() - throttled_bytes)
+            if quota.limit is not None and self._is_held_back(partition, follower):
+                bytes_max = min(bytes_max, quota.room() - throttled_bytes)
                 throttled_bytes += bytes_max
             if bytes_max > 0:
                 place = FetchedPlace(partition, fetch, bytes_max)
                 asked[partition.topic_id, partition.index] = place
             else:
-                self._delay(partition, self._quota.wait_ms / 1_000)
+                self._delay(partition, quota.wait_ms / 1_000)
         return asked
 
     @property
@@ -171,12 +171,13 @@ class LeaderFetcher:
     def _is_throttled(self, partition: Partition) -> bool:
         return self._quota.is_throttled(partition.topic, partition.index)
 
-    def _is_needed(self, partition: Partition, follower: Follower) -> bool:
-        """Whether somebody may wait for this copy: it is in sync, or is so soon."""
+    def _is_held_back(self, partition: Partition, follower: Follower) -> bool:
+        """Whether a copy is throttled, and nobody waits for it: it is not in sync, nor soon."""
+        if not self._is_throttled(partition) or follower.has_caught_up:
+            return False
         broker = self._broker
         record = broker.image.partition(partition.topic, partition.index)
-        is_in_sync = record is not None and broker.node_id in record.in_sync
-        return is_in_sync or follower.has_caught_up
+        return record is None or broker.node_id not in record.in_sync
 
     def _until_due_s(self) -> float:
         now_s = asyncio.get_running_loop().time()

@@ -76,6 +76,7 @@ class ReplicaFetch:
         """`asked` has the same partitions as `request`, with the fields of our own."""
         self._broker, self._request, self._asked = broker, request, asked
         self._correlation_id, self._peer = correlation_id, peer
+        self._quota = broker.replicas.quotas.leader
         self._proved = broker.replicas.proofs.answered_before(peer)
         self._changed: set[int] = set()
         self._held: set[int] = set()
@@ -96,7 +97,7 @@ class ReplicaFetch:
         if self._marks():
             wait_ms = min(wait_ms, MARKS_WAIT_MS_MAX)
         if self._held:
-            wait_ms = min(wait_ms, self._broker.replicas.quotas.leader.wait_ms)
+            wait_ms = min(wait_ms, self._quota.wait_ms)
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._end_wait)
         for index, part in enumerate(self._request.parts):
             partition = self._broker.find_led(part.topic, part.partition)
@@ -145,15 +146,17 @@ class ReplicaFetch:
             return _refused(self._broker, part)
         if not partition.is_replicated_by(self._request.replica_id):
             return FetchLine(refuse_stranger(partition, part.leader_epoch))
-        bytes_max = self._allowance(index, partition, max(0, min(left, part.bytes_max)))
+        bytes_max = max(0, min(left, part.bytes_max))
+        is_throttled = self._quota.is_throttled(partition.topic, partition.index)
+        if is_throttled and not partition.waits_for(self._request.replica_id):
+            bytes_max = min(bytes_max, self._room(index))
         line = read_line(
             partition, part, reach=Reach.END, bytes_max=bytes_max, at_least_one=is_first
         )
         if line.error_code:
             return line
-        quota = self._broker.replicas.quotas.leader
-        if line.record_bytes and quota.is_throttled(partition.topic, partition.index):
-            quota.record(line.record_bytes)  # what is read is sent
+        if is_throttled and line.record_bytes:
+            self._quota.record(line.record_bytes)  # what is read is sent
         log, asked = partition.log, self._asked[index]
         line = line._replace(marks=(log.cleaned_to, log.deletes_dropped_to))
         has_news = (
@@ -165,18 +168,13 @@ class ReplicaFetch:
         )
         return line if has_news else None
 
-    def _allowance(self, index: int, partition: Partition, bytes_max: int) -> int:
-        """Returns the bytes that may be read now. Who is not in sync is held back, since nobody
-        waits for it."""
-        quota = self._broker.replicas.quotas.leader
-        if not quota.is_throttled(partition.topic, partition.index) or partition.waits_for(
-            self._request.replica_id
-        ):
-            return bytes_max
-        room = quota.room()
+    def _room(self, index: int) -> int:
+        """Returns the bytes that may be read now for a follower that nobody waits for; without any
+        it is held back."""
+        room = self._quota.room()
         if not room:
             self._held.add(index)
-        return min(bytes_max, room)
+        return room
 
     def _on_change(self, index: int) -> None:
         """Called when the partition has news; all of one turn of the loop are answered at once."""

@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.core_log.client.cluster_admin import Move
 from headwater.core_log.client.cluster_description import (
@@ -13,7 +13,7 @@ from headwater.core_log.client.cluster_description import (
     QuorumDescription,
 )
 from headwater.core_log.client.topic_admin import PartitionDescription, TopicDescription
-from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.errors import LogRejected, LogUnavailable
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.terminal.quantities import size_text
 from headwater.pipelines.watching.moved_replicas import CopyProgress, progress_of
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
 
 MIN_IN_SYNC = "min.insync.replicas"
-QUORUM_S = 5.0
-"""Wait for the leader of the quorum; without one, a broker does not answer for longer."""
+ANSWER_S = 5.0
+"""Wait for the leader of the quorum, or for all brokers; without one, there is no answer for
+longer."""
+T = TypeVar("T")
 AWAY = "away"
 OF_PARTITION = re.compile(r"(.+)-\d+ (.+)")
 
@@ -60,35 +62,29 @@ class ClusterState:
 
 async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> ClusterState:
     """Of the cluster that has the log, with all its topics."""
-    found = await log.describe_cluster()
-    least = await log.topics.config_of_each([each.name for each in topics], MIN_IN_SYNC)
-    try:
-        async with asyncio.timeout(QUORUM_S):
-            quorum = await log.describe_quorum()
-    except (TimeoutError, LogUnavailable):
-        quorum = NO_QUORUM
-    moves = await log.brokers.moves()
-    throttled = await log.throttles.topics([each.name for each in topics])
+    found, names = await log.describe_cluster(), [each.name for each in topics]
+    least = await log.topics.config_of_each(names, MIN_IN_SYNC)
+    moves, throttled = await log.brokers.moves(), await log.throttles.topics(names)
     return state_of(
         found,
-        quorum,
+        await _within(log.describe_quorum(), NO_QUORUM),
         topics,
         {name: int(value or 1) for name, value in least.items()},
         moves,
-        copied=await _progress(log, moves),
-        throttles=throttles_shown(throttled, await log.throttles.rates() if throttled else {}),
+        copied=await _within(progress_of(log, moves), {}) if moves else {},
+        throttles=throttles_shown(
+            throttled, await _within(log.throttles.rates(), {}) if throttled else {}
+        ),
     )
 
 
-async def _progress(
-    log: "KafkaLog", moves: Mapping[TopicPartition, Move]
-) -> Mapping[TopicPartition, CopyProgress]:
-    """Returns how far moves are; nothing where a broker does not tell its sizes."""
+async def _within(answer: Awaitable[T], otherwise: T) -> T:
+    """Returns the answer, or else what stands for it where the cluster does not give it."""
     try:
-        async with asyncio.timeout(QUORUM_S):
-            return await progress_of(log, moves) if moves else {}
-    except (TimeoutError, LogUnavailable):
-        return {}
+        async with asyncio.timeout(ANSWER_S):
+            return await answer
+    except (TimeoutError, LogUnavailable, LogRejected):
+        return otherwise
 
 
 def state_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogRejected
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.replica_placement import ReplicaPlan
-from headwater.pipelines.terminal.quantities import size_text
+from headwater.pipelines.terminal.quantities import duration_text, size_text
 from headwater.pipelines.watching.throttled_moves import REMOVAL, throttle, unthrottle
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ Assignments = Mapping[TopicPartition, Replicas]
 LOOK_S = 0.5
 STALLED_S = 60.0
 SHOWN_MAX = 5
+SEEN_S_MIN = 2.0
+"""How long a copy is watched before it is said how long it will take."""
 
 
 async def assignments_of(log: "KafkaLog") -> dict[TopicPartition, Replicas]:
@@ -195,10 +197,15 @@ class MoveReport:
     def __init__(self, count: int, note: Callable[[str], None]) -> None:
         self._count, self._note, self._said = count, note, ""
         self._watched: Collection[TopicPartition] = ()
+        self._begun = (0, 0.0)
+        """The bytes that were left of these when they were seen first, and when that was."""
         self._left_bytes, self._shrank_s = 0, 0.0
 
     def tell(self, left: int, copied: Mapping[TopicPartition, CopyProgress], now_s: float) -> None:
         total = total_of(copied.values())
+        if self._watched != copied.keys():
+            self._watched, self._begun = copied.keys(), (total.left, now_s)
+            self._left_bytes, self._shrank_s = total.left, now_s
         over = self._count - left - len(copied)
         text = (
             f"{over} of {self._count} partition(s) moved, "
@@ -206,9 +213,9 @@ class MoveReport:
         )
         if text != self._said:
             self._said = text
-            self._note(f"{text}, {_left_shown(copied)}" if total.left else text)
-        if self._watched != copied.keys() or total.left < self._left_bytes:
-            self._watched, self._left_bytes, self._shrank_s = copied.keys(), total.left, now_s
+            self._note(f"{text}, {self._left_shown(copied, total, now_s)}" if total.left else text)
+        if total.left < self._left_bytes:
+            self._left_bytes, self._shrank_s = total.left, now_s
         elif total.left and now_s - self._shrank_s > STALLED_S:
             self._shrank_s = inf
             self._note(
@@ -216,9 +223,15 @@ class MoveReport:
                 "faster than the rate"
             )
 
-
-def _left_shown(copied: Mapping[TopicPartition, CopyProgress]) -> str:
-    most = sorted(copied.items(), key=lambda each: -each[1].left)[:SHOWN_MAX]
-    names = [f"{at.topic}-{at.partition} {size_text(each.left)}" for at, each in most if each.left]
-    more = f" and {len(copied) - SHOWN_MAX} others" if len(copied) > SHOWN_MAX else ""
-    return f"{size_text(total_of(copied.values()).left)} left: {', '.join(names)}{more}"
+    def _left_shown(
+        self, copied: Mapping[TopicPartition, CopyProgress], total: CopyProgress, now_s: float
+    ) -> str:
+        begun_bytes, begun_s = self._begun
+        gained, passed_s = begun_bytes - total.left, now_s - begun_s
+        time = ""
+        if gained > 0 and passed_s >= SEEN_S_MIN:
+            time = f" for about {duration_text(total.left * passed_s / gained * 1_000)}"
+        most = sorted(copied.items(), key=lambda each: -each[1].left)[:SHOWN_MAX]
+        names = [f"{at.topic}-{at.partition} {size_text(one.left)}" for at, one in most if one.left]
+        more = f" and {len(copied) - SHOWN_MAX} others" if len(copied) > SHOWN_MAX else ""
+        return f"{size_text(total.left)} left{time}: {', '.join(names)}{more}"

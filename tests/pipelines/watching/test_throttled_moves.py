@@ -278,12 +278,13 @@ def test_progress_is_told_by_the_percent_with_what_is_left() -> None:
 
     report.tell(1, {AT: CopyProgress(0, 1 << 20), OTHER: CopyProgress(0, 3 << 20)}, 0.0)
     report.tell(1, {AT: CopyProgress(1, 1 << 20), OTHER: CopyProgress(0, 3 << 20)}, 1.0)
-    report.tell(1, {AT: CopyProgress(1 << 20, 1 << 20), OTHER: CopyProgress(0, 3 << 20)}, 2.0)
-    report.tell(0, {OTHER: CopyProgress(3 << 20, 3 << 20)}, 3.0)
+    report.tell(1, {AT: CopyProgress(1 << 20, 1 << 20), OTHER: CopyProgress(0, 3 << 20)}, 10.0)
+    report.tell(0, {OTHER: CopyProgress(3 << 20, 3 << 20)}, 40.0)
 
     assert said == [
         "1 of 4 partition(s) moved, 2 are copied to 0%, 4.0 MiB left: t-1 3.0 MiB, t-0 1.0 MiB",
-        "1 of 4 partition(s) moved, 2 are copied to 25%, 3.0 MiB left: t-1 3.0 MiB",
+        "1 of 4 partition(s) moved, 2 are copied to 25%, "
+        "3.0 MiB left for about 30.0 s: t-1 3.0 MiB",
         "3 of 4 partition(s) moved, 1 are copied to 100%",
     ]
 

@@ -151,6 +151,24 @@ async def test_an_interrupted_move_needs_no_command_once_its_rate_is_removed(
     assert await remove_all(log) == ([], {})
 
 
+async def test_a_broker_that_was_killed_while_it_copied_goes_on_and_knows_its_rate(
+    cluster: Cluster, log: KafkaLog
+) -> None:
+    command = Following(log, {AT: (3,)}, CopyPace(10, SLOW))
+    await cluster.until(lambda: any("copied to" in each for each in command.said))
+    await command.interrupt()
+    cluster.kill(3)
+    await cluster.until(lambda: not cluster.brokers[1].image.is_alive(3))
+
+    again = await cluster.start(3)
+    quota = again.replicas.quotas.follower
+
+    assert quota.limit == SLOW and quota.is_throttled(*AT) and not quota.is_throttled(*OTHER)
+    assert partition(cluster, AT).adding == (3,)
+    await remove_all(log)
+    await cluster.until(lambda: partition(cluster, AT).assignment == ((3,), (), ()))
+
+
 async def test_writers_go_on_while_a_move_stands_still(cluster: Cluster, log: KafkaLog) -> None:
     command = Following(log, {AT: (1, 2, 3)}, CopyPace(10, SLOW))
     await cluster.until(lambda: any("copied to" in each for each in command.said))

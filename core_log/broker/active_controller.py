@@ -21,7 +21,9 @@ from headwater.core_log.protocol.messages.broker_registration import (
     BrokerRegistrationResponse,
 )
 from headwater.core_log.replication.decisions import NO_ID
+from headwater.core_log.replication.features import MetadataVersions
 from headwater.core_log.replication.liveness import Liveness
+from headwater.core_log.replication.metadata_records import FIRST_VERSION, METADATA_FEATURE
 from headwater.core_log.replication.quorum import QuorumRefusal
 from headwater.core_log.replication.voters import Voters
 
@@ -38,6 +40,7 @@ class ActiveController:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._liveness: Liveness | None = None
+        self._versions = MetadataVersions()
         self._epoch = -1
         self._duties: asyncio.Task[None] | None = None
         self._looks: dict[int, asyncio.Task[None]] = {}
@@ -70,11 +73,12 @@ class ActiveController:
         broker = self._broker
         try:
             await broker.metadata.settle()
-            await broker.metadata.change(broker.controller.features.finalize)
+            await broker.metadata.change(broker.finalize_features)
         except HeadwaterError as error:
             logger.debug("the controller's duties do not begin: %s", error)
             return
         now_ms = broker.clock.monotonic_ms()
+        self._versions = MetadataVersions()
         liveness = self._liveness = Liveness(broker.image.alive, now_ms=now_ms)
         deposed, heard_ms = broker.quorum.last_leader
         if broker.image.is_alive(deposed):  # its silence is what made this broker the controller
@@ -102,6 +106,25 @@ class ActiveController:
         for broker_id in liveness.list_expired(now_ms):
             await self._fence(broker_id, "it has sent no heartbeat for the length of its session")
         self._propose_voters(now_ms)
+        await self._raise_metadata_version()
+
+    async def _raise_metadata_version(self) -> None:
+        """Once every registered broker reads a newer version of the metadata, that is written."""
+        broker, versions = self._broker, self._versions
+        now = broker.image.features.get(METADATA_FEATURE, FIRST_VERSION)
+        own = broker.feature_levels
+        if now >= own.get(METADATA_FEATURE, FIRST_VERSION):
+            return
+        versions.on_heard(broker.node_id, broker.broker_epoch, own)
+        for broker_id in versions.list_unknown(broker.image.brokers):
+            if broker.image.is_alive(broker_id):
+                self._look_at(broker_id)
+        common = versions.find_common(broker.image.brokers)
+        if common is not None and common > now:
+            await broker.metadata.change(
+                lambda: broker.controller.features.raise_metadata_version(common)
+            )
+            logger.info("all brokers read version %d of the metadata: it is written now", common)
 
     def _look_at(self, broker_id: int) -> None:
         """Dials a broker of which nothing is heard: a refused connection says that its process is
@@ -114,12 +137,16 @@ class ActiveController:
     async def _dial(self, broker_id: int) -> None:
         known = self._broker.image.brokers.get(broker_id)
         try:
-            await self._broker.peers.ask(broker_id, ApiVersionsRequest())
+            answer = await self._broker.peers.ask(broker_id, ApiVersionsRequest())
         except ConnectionRefused:
             if known == self._broker.image.brokers.get(broker_id):
                 await self._fence(broker_id, "nobody listens at its address")
         except (ConnectionLost, HeadwaterError) as error:
             logger.debug("broker %d is not heard: %s", broker_id, error)
+        else:
+            if known is not None:
+                levels = {each.name: each.max_version for each in answer.supported_features}
+                self._versions.on_heard(broker_id, known.broker_epoch, levels)
 
     async def _fence(self, broker_id: int, why: str) -> None:
         liveness, broker = self._liveness, self._broker
@@ -146,6 +173,10 @@ class ActiveController:
         has_new_disk = self._directory_of(broker_id) not in (NO_ID, directory_id)
         if has_new_disk and liveness.is_live(broker_id, broker.clock.monotonic_ms()):
             return BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        levels = {each.name: each.max_supported_version for each in request.features}
+        written = broker.image.features.get(METADATA_FEATURE, FIRST_VERSION)
+        if levels.get(METADATA_FEATURE, FIRST_VERSION) < written:
+            return BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if broker_id not in broker.image.brokers:
             if broker.settings.fsync == "never":
                 return BrokerRegistrationResponse(error_code=ErrorCode.POLICY_VIOLATION)
@@ -167,6 +198,7 @@ class ActiveController:
             )
         )
         liveness.on_heartbeat(broker_id, broker.clock.monotonic_ms())
+        self._versions.on_heard(broker_id, epoch, levels)
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def _directory_of(self, broker_id: int) -> UUID:

@@ -22,6 +22,7 @@ from headwater.core_log.foundation.errors import (
     InvalidTransactionState,
     NotController,
     OffsetOutOfRange,
+    OlderBrokers,
     OutOfOrderSequence,
     StorageFailed,
 )
@@ -143,6 +144,7 @@ CODES: dict[type[HeadwaterError], ErrorCode] = {
     InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
     BatchRejected: ErrorCode.INVALID_RECORD,
     NotController: ErrorCode.NOT_CONTROLLER,
+    OlderBrokers: ErrorCode.UNSUPPORTED_VERSION,
     StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     CorruptLog: ErrorCode.KAFKA_STORAGE_ERROR,
     OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,

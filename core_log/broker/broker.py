@@ -37,7 +37,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import NO_ID, Decision
-from headwater.core_log.replication.features import FEATURES
+from headwater.core_log.replication.features import SUPPORTED
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_ID,
@@ -75,7 +75,7 @@ class Broker:
     are no locks: between two awaits a handler sees one consistent state."""
 
     supported_features: Mapping[str, tuple[int, int]] = {
-        name: (0, level) for name, level in FEATURES.items()
+        name: (0, level) for name, level in SUPPORTED.items()
     }
 
     def __init__(
@@ -224,6 +224,14 @@ class Broker:
         """Whether the cluster has another broker."""
         return any(node_id != self.node_id for node_id in self.image.brokers)
 
+    @property
+    def feature_levels(self) -> Mapping[str, int]:
+        """The highest levels of the features that this broker supports."""
+        return {name: high for name, (_, high) in self.supported_features.items()}
+
+    def finalize_features(self) -> Decision[None]:
+        return self.controller.features.finalize(self.node_id, self.feature_levels)
+
     def address_of(self, node_id: int) -> Address | None:
         """Returns where another broker listens, as the metadata says, or else the quorum."""
         known = self.image.brokers.get(node_id)
@@ -238,7 +246,7 @@ class Broker:
         self.metadata.load_snapshot()
         self._take_part()
         if self.quorum.is_alone:
-            await self.metadata.change(self.controller.features.finalize)
+            await self.metadata.change(self.finalize_features)
             self.broker_epoch = await self.metadata.change(self._register_alone)
         else:
             self.broker_epoch = await self.member.register()

@@ -108,6 +108,11 @@ class ClusterMember:
                     "the cluster's first broker runs with fsync=never",
                     hint="start it with fsync=group: what a cluster promises is on its disks",
                 )
+            if code is ErrorCode.UNSUPPORTED_VERSION:
+                raise ConfigError(
+                    "the other brokers write metadata that this version does not read",
+                    hint="start this broker with their version of headwater, or a newer one",
+                )
             if code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 raise ConfigError(
                     "the data directory belongs to another cluster",

@@ -64,6 +64,10 @@ class NotController(LogUnavailable):
     under way may yet be committed by the next controller."""
 
 
+class OlderBrokers(HeadwaterError):
+    """A decision needs records that brokers of an older version in this cluster do not read."""
+
+
 class StorageFailed(HeadwaterError):
     """The disk refused a write or a sync; the partition stays offline until it is reopened."""
 

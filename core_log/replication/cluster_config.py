@@ -42,7 +42,8 @@ class ClusterConfig:
         for topic in self._topics_without_own_value:
             if _would_refuse(topic, int(value)) or self._has_to_grow(topic, int(value)):
                 return Decision(False)
-        return Decision(True, self._set(value))
+        records = self._set(value)
+        return Decision(True, records) if image.may_have(records) else Decision(False)
 
     def alter(self, changes: Iterable[ConfigChange]) -> Decision[RequestRefusal | None]:
         """Changes the defaults of the cluster."""

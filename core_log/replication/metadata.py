@@ -7,6 +7,8 @@ from uuid import UUID
 
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.replication.metadata_records import (
+    FIRST_VERSION,
+    METADATA_FEATURE,
     AclRecord,
     BrokerConfigRecord,
     BrokerFenceRecord,
@@ -26,6 +28,7 @@ from headwater.core_log.replication.metadata_records import (
     TopicConfigRecord,
     TopicRecord,
     TopicReplicasRecord,
+    metadata_version_needed,
 )
 from headwater.core_log.security.acls import (
     Acl,
@@ -208,6 +211,11 @@ class MetadataImage:
                 elif earlier != record:
                     changes.partitions_changed[topic_id, index] = record
         return changes
+
+    def may_have(self, records: Iterable[MetadataRecord]) -> bool:
+        """Whether all brokers of the cluster read these records."""
+        version = self.features.get(METADATA_FEATURE, FIRST_VERSION)
+        return all(metadata_version_needed(each) <= version for each in records)
 
     def records(self) -> Iterable[MetadataRecord]:
         """Yields the fewest records that build this image from nothing: a snapshot."""

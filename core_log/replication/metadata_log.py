@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from headwater.core_log.foundation.errors import CorruptLog, StorageFailed
+from headwater.core_log.foundation.errors import CorruptLog, OlderBrokers, StorageFailed
 from headwater.core_log.model.state_log import StoredBatch
 from headwater.core_log.replication.decisions import Decision
 from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage
@@ -156,10 +156,15 @@ class MetadataLog:
     ) -> Answer:
         """Lets the controller decide on the present image; returns its answer once the records are
         committed and applied. If the disk has no space for them, `make_room` may free some. Raises
-        `NotController` on any other broker."""
+        `NotController` on any other broker, and `OlderBrokers` where one cannot read them."""
         async with self._turn:
             await self.settle()
             decision = decide()
+            if not self.image.may_have(decision.records):
+                raise OlderBrokers(
+                    "brokers of an older version do not know this: upgrade all brokers of the"
+                    " cluster first"
+                )
             if decision.records and not validate_only:
                 self._append([(None, encode_record(each)) for each in decision.records], make_room)
                 await self.settle()

@@ -9,6 +9,11 @@ import orjson
 from headwater.core_log.foundation.errors import DecodeError
 
 FIRST_VERSION = 1
+METADATA_FEATURE = "headwater.metadata.version"
+"""The feature whose finalized level is the newest version of the metadata that may be written."""
+METADATA_VERSION = 2
+"""The newest version of the metadata that this code reads. A record that older brokers cannot read
+comes with a new one, and is written once all brokers of the cluster read that."""
 NO_ID = UUID(int=0)
 
 
@@ -290,18 +295,45 @@ _FIELDS = {
 _DEFAULTS = {
     (kind, each.name): each.default for kind, record in KINDS.items() for each in fields(record)
 }
+_NEWER_THAN_FIRST = {
+    ("cluster-config", 1): 2,
+    ("broker-config", 1): 2,
+    ("client-quota", 1): 2,
+}
+"""Kinds and versions of records, with the version of the metadata that they came with, where that
+is not the first."""
 _IDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})
 _LISTS = frozenset({"replicas", "in_sync", "eligible", "adding", "removing"})
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    kind = _KIND_OF[type(record)]
-    version, values = FIRST_VERSION, dict[str, object]()
+    version, values = _version_of(record)
+    return orjson.dumps({"version": version, "type": _KIND_OF[type(record)], **values})
+
+
+def metadata_version_needed(record: MetadataRecord) -> int:
+    """Returns the version of the metadata that a broker must know to read this record."""
+    return metadata_version_of(_KIND_OF[type(record)], _version_of(record)[0])
+
+
+def metadata_version_of(kind: str, version: int) -> int:
+    """Returns the version of the metadata that this version of a kind of records came with."""
+    return _NEWER_THAN_FIRST.get((kind, version), FIRST_VERSION)
+
+
+def record_versions(kind: str) -> range:
+    """Returns the versions of a kind of records that this code reads."""
+    return range(FIRST_VERSION, max(_FIELDS[kind].values()) + 1)
+
+
+def _version_of(record: MetadataRecord) -> tuple[int, dict[str, object]]:
+    """Returns the oldest version of its kind that holds the record, with the fields of that."""
+    kind, version, values = _KIND_OF[type(record)], FIRST_VERSION, dict[str, object]()
     for name, came_with in _FIELDS[kind].items():
         value = getattr(record, name)
         if came_with == FIRST_VERSION or value != _DEFAULTS[kind, name]:
             version, values[name] = max(version, came_with), value
-    return orjson.dumps({"version": version, "type": kind, **values})
+    return version, values
 
 
 def decode_record(data: bytes) -> MetadataRecord:
@@ -313,7 +345,7 @@ def decode_record(data: bytes) -> MetadataRecord:
     except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError):
         raise DecodeError("not a metadata record", size=len(data)) from None
     known = _FIELDS.get(kind, {})
-    if version not in range(FIRST_VERSION, max(known.values(), default=0) + 1):
+    if kind not in KINDS or version not in record_versions(kind):
         raise DecodeError(
             "metadata record was written by a newer version",
             hint="start the version of headwater that wrote this data directory",

@@ -89,6 +89,10 @@ class Nodes:
     @abstractmethod
     def data(self, node: int) -> Path: ...
 
+    def project(self, node: int) -> Path:
+        """Where the code of the node is."""
+        return PROJECT
+
     def logs(self, node: int) -> Path:
         """Where the directories of its partitions are."""
         return self.data(node)
@@ -104,7 +108,9 @@ class Nodes:
             output.write(b"--- started\n")
             before = self.links.within(node) if self.links else ()
             command = [*before, *self.command(node)]
-            self._processes[node] = start_owned(command, cwd=PROJECT, stdout=output, stderr=output)
+            self._processes[node] = start_owned(
+                command, cwd=self.project(node), stdout=output, stderr=output
+            )
 
     def kill(self, node: int) -> None:
         process = self._processes.pop(node)
@@ -123,6 +129,14 @@ class Nodes:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def upgrade(self, node: int) -> None:
+        """Stops it in order, and starts it with the code of today."""
+        raise AssertionError("these nodes have one version")
+
+    def downgrade(self, node: int) -> None:
+        """Stops it in order, and starts it with the older code again."""
+        raise AssertionError("these nodes have one version")
 
     def pause(self, node: int) -> None:
         """Returns once no thread of it runs any more."""
@@ -238,15 +252,34 @@ class HeadwaterNodes(Nodes):
         *,
         settings: Sequence[str] = (),
         racks: Mapping[int, str] | None = None,
+        former: Path | None = None,
     ) -> None:
+        """With `former`, the directory of an older version, they run that until they are
+        upgraded."""
         super().__init__(directory, links)
         self._settings, self._racks = settings, racks or {}
+        self._former = former or PROJECT
+        self._projects = dict.fromkeys(self.addresses, self._former)
 
     def data(self, node: int) -> Path:
         return self.directory / f"data-{node}"
 
     def logs(self, node: int) -> Path:
         return self.data(node) / "log"
+
+    def project(self, node: int) -> Path:
+        return self._projects[node]
+
+    def upgrade(self, node: int) -> None:
+        self._replace(node, PROJECT)
+
+    def downgrade(self, node: int) -> None:
+        self._replace(node, self._former)
+
+    def _replace(self, node: int, project: Path) -> None:
+        self.stop(node)
+        self._projects[node] = project
+        self.start(node)
 
     def command(self, node: int) -> Sequence[object]:
         program = [sys.executable, "-m", "headwater.pipelines.cli", "broker"]

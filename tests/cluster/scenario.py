@@ -16,6 +16,8 @@ from tests.simulation.checker import problems_of
 
 LOOK_S = 0.1
 TIMES = " times:"
+OF_NODES = {"kill", "stop", "start", "pause", "resume", "wipe", "upgrade", "downgrade"}
+"""What is done to the process of a node, or to its disk."""
 GROUP_KIND, TRANSACTION_KIND = 0, 1
 
 
@@ -100,7 +102,7 @@ class Play:
                 await self._led()
             case ["refused"]:
                 assert await self._workload.is_refused(), "a write was acknowledged"
-            case [("kill" | "stop" | "start" | "pause" | "resume" | "wipe") as verb, *whom]:
+            case [verb, *whom] if verb in OF_NODES:
                 self._it = await self._find(" ".join(whom))
                 self._say(f"    node {' and '.join(map(str, self._it))}")
                 for node in self._it:

@@ -4,6 +4,8 @@ import pytest
 
 from tests.cluster.scenario import Step, parse, scenarios
 
+KINDS = ("processes", "links", "upgrade")
+
 
 def test_lines_are_steps_and_indented_ones_are_repeated() -> None:
     steps = parse("# why\nwork 5\n\n2 times:\n  kill node 1\n  start it\nin sync\n")
@@ -18,7 +20,7 @@ def test_an_indented_step_without_a_repetition_is_refused() -> None:
 
 
 def test_every_scenario_file_says_why_and_can_be_read() -> None:
-    for path in [*scenarios("processes"), *scenarios("links")]:
+    for path in [path for kind in KINDS for path in scenarios(kind)]:
         text = path.read_text()
         assert text.startswith("# ")
         assert parse(text)

@@ -16,6 +16,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import ConnectionRefused
 from headwater.core_log.links.node import open_link
 from headwater.core_log.links.rpc import Rpc
+from headwater.core_log.replication.features import FEATURES
 from headwater.core_log.security.principal import LOCAL
 from headwater.core_log.storage.store import Store
 from tests.core_log.broker.in_memory import SERVED
@@ -57,9 +58,11 @@ class Cluster:
         *,
         join: bool | None = None,
         served: Mapping[int, ServedApi] = SERVED,
+        is_older: bool = False,
         **settings: Any,
     ) -> Broker:
-        """Starts a broker; the first begins the cluster, and all others join it."""
+        """Starts a broker; the first begins the cluster, and all others join it. An older one does
+        not say which version of the metadata it reads."""
         files = self.files.setdefault(node_id, MemoryFiles())
         joins = self.cluster_id is not None if join is None else join
         clock, random = SystemClock(), Random()
@@ -75,6 +78,8 @@ class Cluster:
         addresses = ["node-1:9092"] if joins else []
         chosen = BrokerSettings(node_id=node_id, join=addresses, internal_partitions=2, **settings)
         broker = Broker(chosen, store, served, clock=clock, random=random, dial=self.dial)
+        if is_older:
+            broker.supported_features = {name: (0, level) for name, level in FEATURES.items()}
         self.brokers[node_id] = broker
         self._servers[node_id] = BrokerServer(broker, served)
         self._opening[node_id] = asyncio.ensure_future(

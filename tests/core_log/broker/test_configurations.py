@@ -14,6 +14,8 @@ from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from headwater.core_log.replication.features import SUPPORTED
+from headwater.core_log.replication.metadata_records import METADATA_FEATURE, METADATA_VERSION
 from tests.core_log.broker.in_memory import ask, create, versions
 
 TOPIC, BROKER = 2, 4
@@ -249,9 +251,10 @@ async def test_features_stay_at_their_levels(broker: Broker, version: int) -> No
         await update("transaction.version", 1, 3),
         await update("transaction.version", -1),
         await update("no.such", 1),
+        await update(METADATA_FEATURE, METADATA_VERSION),
     ]
 
     assert (same.error_code, len(same.results)) == (NONE, 1 if version < 2 else 0)
     assert {each.error_code for each in refused} == {ErrorCode.INVALID_UPDATE_VERSION}
     assert all(each.error_message.startswith("Invalid update version") for each in refused)
-    assert broker.image.features == {"transaction.version": 2}
+    assert broker.image.features == SUPPORTED

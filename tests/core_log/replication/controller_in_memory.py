@@ -6,6 +6,7 @@ from uuid import UUID
 
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
+from headwater.core_log.replication.features import SUPPORTED
 from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage, Topic
 from headwater.core_log.replication.metadata_records import PartitionRecord
 from headwater.core_log.replication.topic_config import TopicConfigs
@@ -26,6 +27,7 @@ class Scene:
             new_id=lambda: UUID(int=next(self.numbers)),
         )
         self.changes = MetadataChanges()
+        self.image.features.update(SUPPORTED)
         for broker_id in range(1, brokers + 1):
             self.register(broker_id)
 

@@ -4,6 +4,7 @@ import pytest
 
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import ProducerIdBlock, RequestRefusal
+from headwater.core_log.replication.features import SUPPORTED
 from headwater.core_log.replication.leader import InSyncProposal
 from headwater.core_log.replication.metadata import NO_LEADER
 from headwater.core_log.replication.metadata_records import FeatureLevelRecord
@@ -282,14 +283,12 @@ def test_an_earlier_life_of_a_broker_gets_no_producer_ids() -> None:
 def test_features_are_finalized_once_and_never_lowered() -> None:
     scene = Scene()
 
-    scene.commit(scene.controller.features.finalize())
-
-    assert scene.image.features == {"transaction.version": 2}
-    assert not scene.controller.features.finalize().records
+    assert scene.image.features == SUPPORTED
+    assert not scene.controller.features.finalize(1).records
 
     scene.image.apply([FeatureLevelRecord("transaction.version", 3)], 99)
 
-    assert not scene.controller.features.finalize().records
+    assert not scene.controller.features.finalize(1).records
 
 
 def test_clients_are_sent_to_a_live_broker() -> None:

@@ -1,6 +1,4 @@
-"""Nodes of an older version are replaced one by one by today's, while clients write and read.
-
-HEADWATER_FORMER names a directory with the older code, such as a `git worktree`."""
+"""Nodes of an older version are replaced one by one by today's, while clients write and read."""
 
 import os
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ from tests.cluster.scenario import Play, Step, parse, scenarios
 from tests.cluster.test_scenarios import SEED
 
 FORMER = os.environ.get("HEADWATER_FORMER", "")
+"""A directory with the older code, such as a `git worktree`."""
 
 pytestmark = [
     pytest.mark.compat,

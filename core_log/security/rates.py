@@ -39,9 +39,14 @@ class SampledRate:
         return round((rate - limit) / limit * self._window_ms(now_ms)) if rate > limit else 0
 
     def room(self, limit: float, now_ms: int) -> int:
-        """Returns how much may be recorded now until the rate is at its limit."""
+        """Returns how much may be recorded now until the rate is at its limit. That is never more
+        than one window's worth, whatever was left unused before."""
         total = self.total(now_ms)
-        return max(0, int(limit * self._window_ms(now_ms) / MS_PER_S - total))
+        begun_ms, _, present = self._samples[-1] if self._samples else (now_ms, now_ms, 0.0)
+        if now_ms - begun_ms >= WINDOW_MS:
+            present = 0.0
+        left = limit * self._window_ms(now_ms) / MS_PER_S - total
+        return max(0, int(min(left, limit * WINDOW_MS / MS_PER_S - present)))
 
     def _window_ms(self, now_ms: int) -> int:
         """Returns the length that the total is divided by: at least ten whole windows, so that the

@@ -64,7 +64,8 @@ async def test_a_move_keeps_to_its_rate_and_goes_on_without_its_command(
     command = ("cluster", "move", AT.topic, "--to", "1,2,3", "--rate", RATE, *address)
     try:
         await Play(nodes, Random(0)).wait_in_sync()
-        await log.topics.create(TopicSettings(name=AT.topic, replication_factor=2))
+        kept = {"retention.ms": "-1"}
+        await log.topics.create(TopicSettings(name=AT.topic, replication_factor=2, config=kept))
         await write(log, BATCHES)
         size = (await log.topics.sizes())[AT]
 

@@ -77,6 +77,21 @@ def test_a_simple_rate_leaves_room_for_one_second_at_first_and_for_all_that_pass
     assert rate.wait_ms(100.0, 3_000) == 1_400
 
 
+def test_what_was_left_unused_is_not_used_at_once() -> None:
+    """Neither after a pause nor when much that was used is forgotten."""
+    rate = SampledRate(is_simple=True)
+    rate.record(1_000, 0)
+    rate.record(1, 8_000)
+    rooms = [rate.room(100.0, 11_000)]
+
+    for now_ms in (11_000, 11_999, 12_000):
+        rate.record(rate.room(100.0, now_ms), now_ms)
+        rooms.append(rate.room(100.0, now_ms))
+
+    assert rooms == [100, 0, 0, 0]
+    assert rate.total(12_000) == 201
+
+
 def test_use_is_forgotten_after_eleven_seconds() -> None:
     rate = SampledRate()
     rate.record(10_000, 0)

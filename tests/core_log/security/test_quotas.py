@@ -77,7 +77,7 @@ def test_a_simple_rate_leaves_room_for_one_second_at_first_and_for_all_that_pass
     assert rate.wait_ms(100.0, 3_000) == 1_400
 
 
-def test_what_was_left_unused_is_not_used_at_once() -> None:
+def test_a_rate_that_was_left_unused_is_not_used_at_once() -> None:
     """Neither after a pause nor when much that was used is forgotten."""
     rate = SampledRate(is_simple=True)
     rate.record(1_000, 0)

@@ -52,6 +52,7 @@ from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
 from headwater.connectors.postgres.server.sql_identifiers import few
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import replication_slot
+from headwater.connectors.postgres.slot.former_reader import once_free
 from headwater.connectors.postgres.slot.heartbeat import Heartbeat
 from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
 from headwater.connectors.postgres.slot.resume_check import (
@@ -102,6 +103,7 @@ class ReplicationSession:
         self.tables: Sequence[CapturedTable] = ()
         """The tables as they were at the start of this run."""
         self._following: StreamFollower | None = None
+        self._say_of_slot = lambda finding: context.report(Remark(SLOT, finding))
         self._wishes: list[Control] = []
         """Signals that came before the stream was followed."""
 
@@ -411,8 +413,12 @@ class ReplicationSession:
         return keys
 
     async def _stand(self, line: PgConnection) -> ResumeCheck:
-        return await replication_slot.once_left(
-            lambda: stand(line, self._settings, self._slot, self._resume_from)
+        return await once_free(
+            lambda: stand(line, self._settings, self._slot, self._resume_from),
+            line,
+            slot=self._slot,
+            reader=replication_slot.reader_name(self._context.pipeline),
+            say=self._say_of_slot,
         )
 
     async def _keep_failover(self, line: PgConnection, standing: ResumeCheck) -> None:
@@ -440,7 +446,7 @@ class ReplicationSession:
             line,
             connection,
             self._slot,
-            lambda finding: self._context.report(Remark(SLOT, finding)),
+            self._say_of_slot,
             has_failover=self._wants_failover(standing),
             exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
         )

@@ -22,6 +22,7 @@ from headwater.core_log.replication.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    TopicReplicasRecord,
     decode_record,
     encode_record,
 )
@@ -132,6 +133,10 @@ class LoneBroker:
     def _records(self) -> Iterator[MetadataRecord]:
         for topic, record in self._image.partitions:
             yield _led_here(topic.topic_id, record, self._node_id)
+        for topic in self._image.topics.values():
+            replicas = max((len(each.replicas) for each in topic.partitions.values()), default=1)
+            if topic.has_fixed_replicas and replicas > 1:  # it gets others again as brokers join
+                yield TopicReplicasRecord(topic.topic_id, has_fixed_replicas=False)
         for broker_id in self.plan.others:
             yield BrokerRemovalRecord(broker_id)
         yield ProducerIdsRecord(-1, -1, self._image.next_producer_id + AHEAD)

@@ -88,8 +88,10 @@ async def test_the_last_broker_goes_on_alone_and_others_join_it(nodes: Headwater
     await log.append(AT, batch_of(["k=more"], SystemClock().now_ms()))
     for node in (2, 3):
         nodes.start(node)
+    await log.close()
     await sound(nodes)
     nodes.kill(1)
+    log = KafkaLog(settings_for(nodes.bootstrap), random=Random(3))
     after = await values_in(log)
     await log.close()
 

@@ -57,6 +57,8 @@ class ClusterMember:
         self._beats: asyncio.Task[None] | None = None
         self._sessions = Sessions()
         self._unfenced = asyncio.Event()
+        self._lives: dict[int, int] = {}
+        """The epochs of the brokers that were alive when the metadata was last looked at."""
         self.peers = Peers(
             dial,
             address_of=broker.address_of,
@@ -149,7 +151,14 @@ class ClusterMember:
         return ErrorCode(answer.error_code), answer.broker_epoch
 
     def on_metadata(self) -> None:
-        """Called for every change of the metadata: heartbeats begin with the second broker."""
+        """Called for every change of the metadata: heartbeats begin with the second broker. One
+        without power, or that is cut off, closes no connection before it is fenced."""
+        image = self._broker.image
+        lives = {each: image.brokers[each].broker_epoch for each in image.alive}
+        for node_id, epoch in self._lives.items():
+            if lives.get(node_id) != epoch:
+                self.peers.leave(node_id)
+        self._lives = lives
         if self._broker.image.is_alive(self._broker.node_id):
             self._unfenced.set()
         if self._beats is None and len(self._broker.image.brokers) > 1:

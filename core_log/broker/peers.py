@@ -140,6 +140,13 @@ class Peers:
             return answer
         return await self.poll(controller_id, request, wait_ms=wait_ms)
 
+    def leave(self, node_id: int) -> None:
+        """Waits for no answer of that broker any more: it is gone, and may come back as another
+        process, which has heard nothing."""
+        known = self._nodes.get(node_id)
+        if known is not None:
+            known.disconnect()
+
     def close(self) -> None:
         for node in self._nodes.values():
             node.close()

@@ -1,9 +1,11 @@
 """Brokers that join become members and voters, decide what any of them is asked, and go on without
 any one of them."""
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -12,8 +14,9 @@ import pytest
 from headwater.core_log.broker import cluster_member
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.lifecycle import PeriodicTasks, cluster_to_join
-from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from headwater.core_log.protocol.messages.broker_registration import (
@@ -41,8 +44,10 @@ from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from tests.builders import DATA
 from tests.core_log.broker.cluster_in_memory import Cluster
+from tests.core_log.broker.in_memory import SERVED
 from tests.fakes import FaultyFiles, MemoryFiles
 
+FOR_EVER_MS = 3_600_000
 METADATA_DIRECTORY = DATA / "log" / "__cluster_metadata-0"
 
 
@@ -480,3 +485,29 @@ async def test_the_racks_of_brokers_are_known_after_every_start(cluster: Cluster
     after = await client.ask(DescribeClusterRequest())
     assert [each.rack for each in after.brokers] == ["a", "c", None]
     client.close()
+
+
+async def test_a_request_to_a_broker_that_is_fenced_is_not_waited_for(cluster: Cluster) -> None:
+    """One without power closes no connection, and answers nothing."""
+    question, asked = DescribeClusterRequest(), asyncio.Event()
+
+    async def never(*_: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    key = question.api_key
+    silent = {**SERVED, key: replace(SERVED[key], handler=never)}
+    for node_id in (1, 2, 3):
+        await cluster.start(node_id, served=silent)
+    await cluster.until(lambda: all(vote(e) == [1, 2, 3] for e in cluster.brokers.values()))
+    controller = cluster.controller
+    assert controller is not None
+    gone, other = (each for each in cluster.brokers.values() if each is not controller)
+    polling = other.peers.poll(gone.node_id, question, wait_ms=FOR_EVER_MS)
+    answer = asyncio.get_running_loop().create_task(polling)
+    await asked.wait()
+
+    await controller.metadata.change(lambda: controller.controller.fence_broker(gone.node_id))
+
+    await cluster.until(answer.done)
+    assert isinstance(answer.exception(), (ConnectionLost, LogUnavailable))

@@ -160,7 +160,7 @@ class Workload:
         log = self.open_log()
         try:
             relay = next(each for each in self.clients if isinstance(each, RelayClient))
-            await drain_relay(relay, self.seen)
+            await drain_relay(relay, self.seen, within_s=PROGRESS_S_MAX)
             await read_everything(log, EVERYTHING, self.seen, within_s=PROGRESS_S_MAX)
             await self._finish_group(log)
             bounds = await log.bounds([*ORDERS, *COPIES])

@@ -21,13 +21,15 @@ async def settle(clients: Sequence[Client], seen: Observed, *, within_s: float) 
         await asyncio.sleep(LOOK_S / 2)
 
 
-async def drain_relay(relay: RelayClient, seen: Observed) -> None:
-    """Lets the relay copy what is left, until it finds nothing more."""
-    while True:
-        before = len(seen.sent)
-        await relay.step()
-        if len(seen.sent) == before:
+async def drain_relay(relay: RelayClient, seen: Observed, *, within_s: float) -> None:
+    """Lets the relay copy all that is left. An empty answer does not say that: it may come from a
+    leader that does not know yet that another one leads, which bounds never do."""
+    end_s = asyncio.get_running_loop().time() + within_s
+    while not await relay.has_all():
+        if asyncio.get_running_loop().time() > end_s:
+            seen.stuck.append(relay.name)
             return
+        await relay.step()
 
 
 async def read_everything(

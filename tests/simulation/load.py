@@ -235,6 +235,10 @@ class RelayClient(Client):
         await self._write(self._writer, [value for _, value in read], reached)
         self._offsets = reached
 
+    async def has_all(self) -> bool:
+        bounds = await self.log.bounds(self._source)
+        return all(self._offsets.get(at, 0) >= each.stable for at, each in bounds.items())
+
     async def _write(self, writer: KafkaWriter, values: list[Value], reached: Offsets) -> None:
         at = self._random.choice(self._target)
         made = [f"{self.name}:{value}" for value in values]

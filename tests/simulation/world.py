@@ -236,7 +236,8 @@ class World:
             each.is_over = True
         await asyncio.gather(*works)
         relay = next(each for each in self.clients if isinstance(each, RelayClient))
-        for look in (drain_relay(relay, self.seen), self._read_everything()):
+        drained = drain_relay(relay, self.seen, within_s=SETTLED_S)
+        for look in (drained, self._read_everything()):
             try:
                 await look
             except HeadwaterError as error:

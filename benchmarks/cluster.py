@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.cluster_nodes import Cluster
-from benchmarks.cluster_pauses import cuts, pauses
+from benchmarks.cluster_pauses import cuts, pauses, stops
 from benchmarks.cluster_report import KAFKA, OURS, read, write
 from benchmarks.cluster_stages import (
     catch_up,
@@ -30,7 +30,17 @@ ROUNDS = 5
 
 STAGES: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     each.__name__.replace("_", "-"): each
-    for each in (throughput, flushed, latency, pauses, cuts, catch_up, many_partitions, pipeline)
+    for each in (
+        throughput,
+        flushed,
+        latency,
+        pauses,
+        stops,
+        cuts,
+        catch_up,
+        many_partitions,
+        pipeline,
+    )
 }
 OF_OURS = ("pipeline",)
 """What would say nothing of Kafka's nodes."""

@@ -61,6 +61,11 @@ async def cuts(cluster: Cluster) -> None:
     await befall_leaders(cluster, ("cut",), max(1, CUTS // cluster.shrink))
 
 
+async def stops(cluster: Cluster) -> None:
+    """The leader stops in order, as for a restart, and comes back."""
+    await befall_leaders(cluster, ("stop",), max(1, KILLS // cluster.shrink))
+
+
 async def befall_leaders(cluster: Cluster, ways: Sequence[str], count: int) -> None:
     await cluster.topic(PAUSED.topic, 1)
     writer = PausedWriter(cluster.nodes.bootstrap, Random(1))
@@ -87,6 +92,8 @@ async def befall(cluster: Cluster, writer: PausedWriter, how: str, node: int) ->
     match how:
         case "kill":
             cluster.nodes.kill(node)
+        case "stop":
+            await asyncio.to_thread(cluster.nodes.stop, node)
         case "freeze":
             cluster.nodes.pause(node)
         case _:
@@ -97,7 +104,7 @@ async def befall(cluster: Cluster, writer: PausedWriter, how: str, node: int) ->
     await asyncio.sleep(AFTER_S)
     pause_s = writer.longest_s
     match how:
-        case "kill":
+        case "kill" | "stop":
             cluster.nodes.start(node)
         case "freeze":
             cluster.nodes.resume(node)

@@ -102,6 +102,8 @@ ROWS = (
     pause("kill-leader", "kill -9 of the partition's leader", 2),
     pause("freeze-both", "SIGSTOP of both leaders in one", 5),
     pause("freeze-leader", "SIGSTOP of the partition's leader", 5),
+    pause("stop-both", "both leaders in one stop in order", None),
+    pause("stop-leader", "the partition's leader stops in order", None),
     pause("cut-both", "cut links of both leaders in one", 5),
     pause("cut-leader", "cut links of the partition's leader", 5),
     ReportRow(

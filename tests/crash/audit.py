@@ -98,6 +98,10 @@ class Audit:
         """How many rows the triggers have written down since."""
         return len(self._ask(self._changes, self._since))
 
+    def delivered(self) -> int:
+        """How many rows the first target has; one that keeps all changes gets more with each."""
+        return len(self._read(next(iter(self._sinks))))
+
     def slices(self) -> int:
         """Commits of Delta's tables and of files; the others do not keep them."""
         within = [self._capture.directory / name for name in self._sinks]

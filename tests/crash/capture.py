@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.model.log import TopicPartition
@@ -38,6 +39,15 @@ QUESTIONS = {
 }
 
 
+class LogProcesses(Protocol):
+    """The brokers of the log."""
+
+    @property
+    def addresses(self) -> Sequence[str]: ...
+    def start(self) -> None: ...
+    def end(self) -> None: ...
+
+
 class Capture:
     """Broker and pipeline are processes of their own; `address` is the source's in the file."""
 
@@ -52,13 +62,15 @@ class Capture:
         pipeline: str = PIPELINE,
         tables: Sequence[str] = TABLES,
         captured: str = "*",
+        cluster: LogProcesses | None = None,
     ) -> None:
-        """`captured` is a pattern of the names of tables."""
+        """`captured` is a pattern of the names of tables; `cluster` is the log in place of a broker
+        of its own."""
         self.server, self.name, self.directory = server, name, directory
         self.workers = workers
         server.create(name, tables)
         self.namespace = server.namespace_of(name)
-        self.log = f"127.0.0.1:{free_port()}"
+        self.log = ",".join(cluster.addresses) if cluster else f"127.0.0.1:{free_port()}"
         self.file = directory / "pipeline.yaml"
         source = {
             **server.source_of(name),
@@ -67,7 +79,8 @@ class Capture:
         }
         about = {"name": name, "workers": workers, "log": self.log}
         self.file.write_text(pipeline.format(source=json.dumps(source), **about))
-        self.broker = self._command("broker", "--data", directory / "log", "--listen", self.log)
+        alone = ("broker", "--data", directory / "log", "--listen", self.log)
+        self.broker: LogProcesses | CommandProcess = cluster or self._command(*alone)
         self.runner = self._command("run", self.file)
 
     def _command(self, *arguments: object) -> CommandProcess:
@@ -82,6 +95,7 @@ class Capture:
             self.runner.start()
 
         def kill_broker() -> None:
+            assert isinstance(self.broker, CommandProcess), "a cluster has disasters of its own"
             self.broker.kill()
             self.broker.start()
 
@@ -136,7 +150,7 @@ class Capture:
 
     async def _repeated(self) -> dict[str, int]:
         [loaded] = load(self.file, environment={})
-        log = KafkaLog(kafka_settings(loaded, (self.log,)))
+        log = KafkaLog(kafka_settings(loaded, self.log.split(",")))
         try:
             seen: Counter[str] = Counter()
             for topic in await topics_of(log, loaded.name):

@@ -2,6 +2,7 @@
 that is gone or cut off it hears nothing for a while."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +13,8 @@ from headwater.connectors.postgres.server.connection import PgConnection, in_our
 from headwater.connectors.postgres.slot.replication_slot import once_left
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceUnavailable
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 MARGIN_SECONDS = 10.0
@@ -76,7 +79,9 @@ async def once_free(
                 continue
             if found != first:
                 first, first_seconds, is_said = found, time(), True
-                say(found.finding())
+                finding = found.finding()
+                logger.warning("%s\n  hint: %s", finding.problem, finding.hint)
+                say(finding)
             elif found.timeout_ms and time() - first_seconds > limit_seconds(found):
                 raise SourceUnavailable(
                     "another run of this pipeline streams from the slot",

@@ -1,8 +1,11 @@
 """What three nodes cost, how late they answer, and how soon they are whole again."""
 
 import asyncio
+import os
 import time
 from contextlib import suppress
+from pathlib import Path
+from statistics import median
 
 from benchmarks.cluster_nodes import MIN, PARTITIONS, SOUND_S_MAX, Cluster
 from benchmarks.cluster_pipeline import rows_through
@@ -20,6 +23,7 @@ FLUSHED = 100_000
 BEHIND = 1_000_000
 IDLE_PARTITIONS, IDLE_S = 1_000, 20.0
 PING_S = 0.005
+SYNCS = 200
 PIPELINE_ROWS = 3_000_000
 KILL_EVERY_S, AWAY_S = 20.0, 3.0
 
@@ -69,7 +73,19 @@ async def latency(cluster: Cluster) -> None:
         topic="latency",
         **load,
     )
-    cluster.add("latency", found)
+    cluster.add("latency", found | {"disk_ms": sync_ms(cluster.nodes.directory)})
+
+
+def sync_ms(directory: Path) -> float:
+    """The median time of a small write with its sync."""
+    took = list[float]()
+    with (directory / "synced").open("wb", buffering=0) as file:
+        for _ in range(SYNCS):
+            begun = time.perf_counter()
+            file.write(bytes(200))
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - begun)
+    return median(took) * 1_000
 
 
 async def catch_up(cluster: Cluster) -> None:

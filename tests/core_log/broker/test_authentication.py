@@ -60,7 +60,10 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 def client(broker: RunningBroker, security: SecuritySettings) -> KafkaLog:
     return KafkaLog(
         KafkaSettings(
-            bootstrap=[broker.endpoint], security=security, retry_for_ms=0, first_answer_ms_max=500
+            bootstrap=[broker.endpoint],
+            security=security,
+            retry_for_ms=0,
+            first_answer_ms_max=30_000,
         )
     )
 

@@ -1,15 +1,15 @@
 """Makes a broker the only one of its cluster, by its files: the majority is gone for good."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from headwater.core_log.broker.quorum_log import encode_voters, find_voters
+from headwater.core_log.broker.quorum_log import encode_voters, voters_in
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
@@ -76,12 +76,13 @@ class LoneBroker:
             header, records = decode_batch(batch)
             epoch = header.leader_epoch
             if header.is_control:
-                for _, voters in find_voters(batch):  # noqa: B007 - the newest ones stay
-                    pass
+                voters = [voters, *(each for _, each in voters_in(batch))][-1]
             elif header.next_offset > image.end_offset:
                 image.apply(_decoded(records, image.end_offset), header.next_offset)
-        stored = read_quorum_state(self._store.files, self._log.directory) or ElectionState()
-        return image, max(epoch, stored.epoch), voters
+        with suppress(DecodeError):  # a vote that is not known is below the new epoch as well
+            stored = read_quorum_state(self._store.files, self._log.directory)
+            epoch = max(epoch, 0 if stored is None else stored.epoch)
+        return image, epoch, voters
 
     def _make_plan(self) -> LoneBrokerPlan:
         in_sync, behind, empty = list[TopicPartition](), list[TopicPartition](), []
@@ -99,7 +100,9 @@ class LoneBroker:
     @property
     def is_alone(self) -> bool:
         """Whether it is the only voter already, so that it needs nobody."""
-        return {each.key for each in self._voters} <= {self._key}
+        if not self._voters:
+            return not self._store.has_joined
+        return {each.key for each in self._voters} == {self._key}
 
     @property
     def _key(self) -> ReplicaKey:
@@ -112,16 +115,22 @@ class LoneBroker:
                 "the broker is the only voter of its cluster, and needs nobody",
                 hint=f"headwater broker --data {self._store.data}",
             )
+        if not self._image.brokers:
+            raise ConfigError(
+                "the directory knows nothing of its cluster yet",
+                hint="take the directory of a broker that was a live member",
+                directory=str(self._store.data),
+            )
         epoch, now_ms = self._epoch + AHEAD, self._clock.now_ms()
         self._store.renew_cluster_id()
         write_quorum_state(
             self._store.files, self._log.directory, ElectionState(epoch, NOBODY, None)
         )
-        records = [(None, encode_record(each)) for each in self._records()]
-        plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
-        address = self._address()
-        batches = [encode_batch(plain)] if plain else []
-        for batch in [*batches, encode_voters([Voter(self._key, *address)], now_ms=now_ms)]:
+        records = [
+            PlainRecord(None, encode_record(each), timestamp_ms=now_ms) for each in self._records()
+        ]
+        voters = encode_voters([Voter(self._key, *self._address())], now_ms=now_ms)
+        for batch in (encode_batch(records), voters):
             header = BatchHeader.read(batch)
             self._log.append(memoryview(batch), header, leader_epoch=epoch, now_ms=now_ms)
         self._log.sync()

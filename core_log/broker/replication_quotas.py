@@ -1,15 +1,14 @@
 """How fast the throttled replicas of this broker may be copied (KIP-73)."""
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage, Topic
-from headwater.core_log.replication.throttled_replicas import (
-    EVERY,
+from headwater.core_log.model.replication_throttle import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
-    partitions_on,
 )
+from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage, Topic
+from headwater.core_log.replication.throttled_replicas import EVERY, partitions_on
 from headwater.core_log.security.rates import SampledRate
 
 HELD_MS_MIN, HELD_MS_MAX = 100, 1_000

@@ -6,6 +6,12 @@ from typing import NamedTuple
 from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.client.topics import TOPIC
+from headwater.core_log.model.replication_throttle import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+)
 from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -19,8 +25,8 @@ from headwater.core_log.protocol.messages.incremental_alter_configs import (
 BROKER = 4  # a resource whose configuration is requested
 SET, UNSET = 0, 1  # operations of IncrementalAlterConfigs
 DYNAMIC_BROKER, DYNAMIC_DEFAULT = 2, 3  # sources of a setting that running brokers take
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+RATES = (LEADER_RATE, FOLLOWER_RATE)
+REPLICAS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 
 
 class ThrottledTopic(NamedTuple):

@@ -3,6 +3,12 @@
 from collections.abc import Iterable, Mapping
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.replication_throttle import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+)
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.cluster_config import ClusterConfig
 from headwater.core_log.replication.config_keys import LONG_MAX, ConfigKey, ConfigType, at_least
@@ -14,12 +20,6 @@ from headwater.core_log.replication.decisions import (
 )
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.metadata_records import BrokerConfigRecord, MetadataRecord
-from headwater.core_log.replication.throttled_replicas import (
-    FOLLOWER_RATE,
-    FOLLOWER_REPLICAS,
-    LEADER_RATE,
-    LEADER_REPLICAS,
-)
 
 BROKER_KEYS: Mapping[str, ConfigKey] = {
     name: ConfigKey(

@@ -1,14 +1,10 @@
-"""Which replicas are throttled, and the settings that say so, under Kafka's names (KIP-73)."""
+"""Which replicas are throttled, as the settings of their topics say."""
 
 import re
 
+from headwater.core_log.model.replication_throttle import EVERY_REPLICA
 from headwater.core_log.replication.config_keys import Value
 
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
-ALL = "*"
 REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
 EVERY = frozenset({-1})
 """In place of the partitions of a topic: all of them."""
@@ -16,15 +12,15 @@ EVERY = frozenset({-1})
 
 def check_throttled(value: Value) -> str | None:
     assert isinstance(value, tuple), "only lists have members"
-    if value == (ALL,) or all(map(REPLICA.fullmatch, value)):
+    if value == (EVERY_REPLICA,) or all(map(REPLICA.fullmatch, value)):
         return None
-    return f"value must be {ALL}, or a list of partition:broker"
+    return f"value must be {EVERY_REPLICA}, or a list of partition:broker"
 
 
 def partitions_on(broker_id: int, text: str) -> frozenset[int]:
     """Returns the partitions whose replicas on this broker are throttled, from a valid list."""
     names = [each.strip() for each in text.split(",") if each.strip()]
-    if ALL in names:
+    if EVERY_REPLICA in names:
         return EVERY
     pairs = (each.split(":") for each in names)
     return frozenset(int(partition) for partition, broker in pairs if int(broker) == broker_id)

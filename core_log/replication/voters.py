@@ -26,7 +26,7 @@ class QuorumVersions(NamedTuple):
     """In this one voters are changed by records."""
 
 
-SUPPORTED = QuorumVersions()
+QUORUM_VERSIONS = QuorumVersions()
 
 
 class Voter(NamedTuple):
@@ -35,7 +35,7 @@ class Voter(NamedTuple):
     key: ReplicaKey
     host: str
     port: int
-    versions: QuorumVersions = SUPPORTED
+    versions: QuorumVersions = QUORUM_VERSIONS
 
 
 def is_majority(some: Collection[ReplicaKey], voters: Voters) -> bool:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.client.throttle_admin import BrokerRate, ThrottledTopic
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.replication_throttle import EVERY_REPLICA
 from headwater.pipelines.terminal.quantities import size_text
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
 
 Replicas = tuple[int, ...]
-ALL = "*"
 REMOVAL = "headwater cluster unthrottle"
 
 
@@ -99,8 +99,8 @@ def merge(given: str, moved: Mapping[int, Replicas]) -> str:
     """Returns the list with these brokers for the partitions that move, and all others as they are;
     `*` has everything already."""
     names = [each.strip() for each in given.split(",") if each.strip()]
-    if ALL in names:
-        return ALL
+    if EVERY_REPLICA in names:
+        return EVERY_REPLICA
     kept = [each for each in names if int(each.split(":")[0]) not in moved]
     return ",".join([*kept, *(f"{at}:{node}" for at, each in moved.items() for node in each)])
 

@@ -257,6 +257,7 @@ class BinlogDecoder:
                 raise DecodeError(
                     "it is not known which numbers of a table are unsigned: it has a column of type"
                     " YEAR, for which some versions of MySQL write a sign and others do not",
+                    hint="leave the table out, or read it from a server of version 8.0.29 or newer",
                     table=str(table.id),
                     version=self._version,
                 )

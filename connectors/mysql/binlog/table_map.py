@@ -122,7 +122,7 @@ class _Metadata:
     has_unsure_signs: bool = False
 
 
-def parse_table_map(body: bytes, *, is_mariadb: bool, year: YearSign = YearSign.LOGGED) -> TableMap:
+def parse_table_map(body: bytes, *, is_mariadb: bool, year: YearSign) -> TableMap:
     reader = ByteReader(body)
     number, flags = reader.uint(6), reader.uint(2)
     database = reader.text(reader.byte())

@@ -15,12 +15,12 @@ from headwater.core_log.protocol.messages.update_raft_voter import (
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from headwater.core_log.replication.voters import SUPPORTED
+from headwater.core_log.replication.voters import QUORUM_VERSIONS
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
-FINALIZED = SUPPORTED.highest
+FINALIZED = QUORUM_VERSIONS.highest
 """The version in which the voters of this quorum are records."""
 
 

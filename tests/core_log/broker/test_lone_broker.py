@@ -13,6 +13,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headwater.core_log.storage.store import Store
 from tests.builders import DATA
 from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.test_cluster import three, vote
@@ -133,6 +134,35 @@ async def test_the_plan_names_partitions_in_which_the_broker_was_not_in_sync(
     assert AT in plan.behind and AT not in plan.in_sync
 
 
+async def test_offsets_beyond_what_the_broker_has_are_told_by_their_epoch(
+    cluster: Cluster,
+) -> None:
+    """Once more was written, a target that is ahead would take other records for its own."""
+    files = await left_over(cluster, "a", "b")
+    plan_of(files, carries_out=True)
+    again = await begun_again(files)
+    await produce(again, "c", "d", "e")
+
+    partition_here = again.brokers[1].replicas.replica(TOPIC, 0)
+    assert partition_here is not None
+    epochs = partition_here.log.epochs
+    former = epochs.epoch_at(0)
+    assert epochs.end_offset_for(former) == (former, 2)
+    assert epochs.end_offset_for(former + 1) == (former, 2), "an epoch of the others' alone"
+    await again.close()
+
+
+async def test_a_damaged_vote_is_replaced(cluster: Cluster) -> None:
+    files = await left_over(cluster, "a", "b")
+    files.replace(DATA / "log" / "__cluster_metadata-0" / "quorum-state", b"{torn")
+
+    plan_of(files, carries_out=True)
+    again = await begun_again(files)
+
+    assert await produce(again, "c") == 2
+    await again.close()
+
+
 async def test_a_command_that_is_interrupted_anywhere_can_be_given_again(
     cluster: Cluster,
 ) -> None:
@@ -165,3 +195,7 @@ async def test_a_broker_that_needs_nobody_and_one_that_runs_are_refused(cluster:
         plan_of(cluster.files[1], carries_out=True)
     with pytest.raises(ConfigError, match="no log"):
         plan_of(MemoryFiles())
+    joined, clock = MemoryFiles(), SystemClock()
+    Store.open(DATA, files=joined, clock=clock, random=Random(), node_id=2, cluster_id="c").close()
+    with pytest.raises(ConfigError, match="knows nothing"):
+        plan_of(joined.after_kill(), carries_out=True)

@@ -7,14 +7,14 @@ import pytest
 
 from headwater.core_log.broker import replication_quotas
 from headwater.core_log.broker.replication_quotas import ReplicationQuota
-from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation
-from headwater.core_log.replication.throttled_replicas import (
+from headwater.core_log.model.replication_throttle import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
 )
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation
 from tests.core_log.broker.replicated import TOPIC, Node, Replicated
 from tests.core_log.broker.test_replica_fetcher import bytes_of, until
 

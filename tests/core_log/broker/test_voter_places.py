@@ -28,7 +28,7 @@ from headwater.core_log.replication.snapshots import (
     decode_snapshot,
     encode_snapshot,
 )
-from headwater.core_log.replication.voters import SUPPORTED, QuorumVersions, ReplicaKey, Voter
+from headwater.core_log.replication.voters import QUORUM_VERSIONS, QuorumVersions, ReplicaKey, Voter
 from tests.core_log.broker.cluster_in_memory import PORT, Cluster
 from tests.core_log.broker.in_memory import SERVED
 
@@ -273,7 +273,7 @@ def test_the_versions_of_a_voter_are_in_records_messages_and_snapshots() -> None
     assert recorded == (voter,)
     assert told == voter
     assert decode_snapshot(data).voters == (voter,)
-    assert SUPPORTED == (0, 1), "as Apache Kafka 4.3"
+    assert QUORUM_VERSIONS == (0, 1), "as Apache Kafka 4.3"
 
 
 def test_a_snapshot_without_versions_of_voters_is_of_an_older_broker() -> None:

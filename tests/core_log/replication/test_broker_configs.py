@@ -2,11 +2,11 @@
 
 import pytest
 
+from headwater.core_log.model.replication_throttle import FOLLOWER_RATE, LEADER_RATE
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.metadata_records import decode_record, encode_record
-from headwater.core_log.replication.throttled_replicas import FOLLOWER_RATE, LEADER_RATE
 from headwater.core_log.replication.topic_config import MIN_IN_SYNC
 from tests.core_log.replication.controller_in_memory import Scene
 

@@ -3,10 +3,15 @@ it."""
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.tcp_keepalive import (
+    LOGIN_LIMITS,
+    begin_session,
+    libpq_options,
+)
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -20,18 +25,13 @@ DRIVERS = {
     "mariadb+pymysql": "mysql+pymysql",
 }
 """The driver for an address that names none."""
-TIMEOUTS = {"psycopg": "connect_timeout", "pymysql": "connect_timeout", "pysqlite": "timeout"}
-"""The drivers' names, in seconds, for the time they wait for a connection or a lock."""
-SILENCE = {
-    "psycopg": {
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 60_000,
-    }
+TIMEOUTS = {
+    "psycopg": "connect_timeout",
+    "psycopg2": "connect_timeout",
+    "pymysql": "connect_timeout",
+    "pysqlite": "timeout",
 }
-"""Options by which a driver notices that a network has gone silent, after about a minute. Without
-them it waits for the kernel: a quarter of an hour, or two hours for an answer."""
+"""The drivers' names, in seconds, for the time they wait for a connection or a lock."""
 DIALECT = re.compile(r"[A-Za-z][\w.]*(\+\w+)?:/")
 CONNINFO = re.compile(r"\s*\w+\s*=")
 """A connection string of libpq (`key=value`) that is no address begins like this."""
@@ -79,14 +79,12 @@ def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
     import sqlalchemy as sa
 
     url = url_of(address, directory=directory)
-    arguments: dict[str, Any] = {}
     try:
-        if url.get_driver_name() in TIMEOUTS:
-            arguments[TIMEOUTS[url.get_driver_name()]] = max(1, timeout_ms // 1_000)
-        silence = SILENCE.get(url.get_driver_name(), {})
-        arguments |= {name: value for name, value in silence.items() if name not in url.query}
-        return sa.create_engine(
-            url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
+        driver = url.get_driver_name()
+        usual = _usual_arguments(driver, seconds=max(1, timeout_ms // 1_000))
+        given = {name: value for name, value in usual.items() if name not in url.query}
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, connect_args=given, hide_parameters=True
         )
     except sa.exc.NoSuchModuleError:
         # The hint names no package: `postgre://` would have a stranger's package installed.
@@ -102,6 +100,20 @@ def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
             dialect=url.drivername,
             hint=f"install it: pip install {error.name}",
         ) from None
+    if driver == "pymysql":
+        lifted = [name for name in LOGIN_LIMITS if name in given]
+        sa.event.listen(engine, "connect", lambda opened, _: begin_session(opened, lifted=lifted))
+    return engine
+
+
+def _usual_arguments(driver: str, *, seconds: int) -> dict[str, int]:
+    """Returns a driver's arguments for an address that does not name them."""
+    arguments = {TIMEOUTS[driver]: seconds} if driver in TIMEOUTS else {}
+    if driver in ("psycopg", "psycopg2"):
+        return arguments | libpq_options()
+    if driver == "pymysql":
+        return arguments | dict.fromkeys(LOGIN_LIMITS, seconds)
+    return arguments
 
 
 def url_of(address: str, *, directory: Path) -> "sa.URL":

@@ -27,6 +27,7 @@ from headwater.core_log.foundation.errors import (
     SourceRejected,
     SourceUnavailable,
 )
+from headwater.core_log.foundation.tcp_keepalive import begin_session
 
 T = TypeVar("T")
 PORT = 3306
@@ -184,18 +185,23 @@ def _open(
     name: str,
 ) -> Any:
     """Returns the driver's connection; it refuses a server without TLS if it is to be encrypted."""
-    return pymysql.connect(
+    seconds = max(1, round(settings.connect_timeout_ms / 1_000))
+    raw = pymysql.connect(
         host=host,
         port=port,
         user=address.user,
         password=address.password,
         charset="utf8mb4",
         autocommit=True,
-        connect_timeout=max(1, round(settings.connect_timeout_ms / 1_000)),
+        connect_timeout=seconds,
+        read_timeout=seconds,
+        write_timeout=seconds,
         ssl=_tls(settings) if is_encrypted else None,
         ssl_disabled=not is_encrypted,
         program_name=name[:63],
     )
+    begin_session(raw)
+    return raw
 
 
 def _tls(settings: MysqlSettings) -> ssl.SSLContext:

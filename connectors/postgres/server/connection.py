@@ -25,6 +25,7 @@ from headwater.core_log.foundation.errors import (
     SourceRejected,
     SourceUnavailable,
 )
+from headwater.core_log.foundation.tcp_keepalive import libpq_options
 
 PgConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -47,12 +48,7 @@ of a gap for rows that a policy hides; and no statement timeout, which would end
 TRANSACTIONS_LIMITED_SINCE = 17_0000
 """Another such limit; older servers refuse a connection that names it."""
 
-PARAMETERS: dict[str, str | int] = {
-    "client_encoding": "UTF8",
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-}
+PARAMETERS: dict[str, str | int] = {"client_encoding": "UTF8", **libpq_options()}
 
 HINTS = {
     r"password authentication failed|SASL authentication failed|no password supplied": (

@@ -34,7 +34,12 @@ def taken_over(descriptor: int, kernels: Kernels) -> "CopySocket | None":
     """Returns the socket once the server has begun to answer a COPY; None if the connection is
     encrypted."""
     taken = socket.socket(fileno=os.dup(descriptor))
-    if taken.recv(1, socket.MSG_PEEK) in IN_CLEAR:
+    try:
+        first = taken.recv(1, socket.MSG_PEEK)
+    except OSError as error:
+        taken.close()
+        raise SourceUnavailable(LOST, why=type(error).__name__) from None
+    if first in IN_CLEAR:
         return CopySocket(taken, kernels)
     taken.close()
     return None

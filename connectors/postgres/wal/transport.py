@@ -155,7 +155,10 @@ async def open_line(connection: PgConnection, command: bytes) -> Transport:
         pgconn.flush()
     await until_readable(pgconn.socket)
     with socket.socket(fileno=os.dup(pgconn.socket)) as peer:
-        first = peer.recv(1, socket.MSG_PEEK)
+        try:
+            first = peer.recv(1, socket.MSG_PEEK)
+        except OSError as error:
+            raise SourceUnavailable(LOST, why=type(error).__name__) from None
     if first in [bytes([letter]) for letter in FIRST_FRAMES]:
         return SocketTransport(connection)
     await _start(pgconn)

@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from headwater.core_log.foundation.tcp_keepalive import (
+    COUNT,
+    IDLE_S,
+    INTERVAL_S,
+    UNACKNOWLEDGED_MS_MAX,
+)
 from headwater.core_log.model.table_schema import Column, TableId
 from headwater.core_log.rows.column_types import decimal_type
 from headwater.sinks.sql.bind_values import copy_text
@@ -61,8 +67,9 @@ GONE = ("42P01", "42703", "3F000")
 
 NOTICE_SILENCE = (
     "SELECT set_config(name, given.value, false) FROM pg_settings JOIN (VALUES"
-    " ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'),"
-    " ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '60000')) given(name, value) USING (name)"
+    f" ('tcp_keepalives_idle', '{IDLE_S}'), ('tcp_keepalives_interval', '{INTERVAL_S}'),"
+    f" ('tcp_keepalives_count', '{COUNT}'), ('tcp_user_timeout', '{UNACKNOWLEDGED_MS_MAX}'))"
+    " given(name, value) USING (name)"
 )
 """By which the server ends our session a minute after the network has gone silent. By default it
 takes two hours, and our next session waits so long for the locks of this one."""

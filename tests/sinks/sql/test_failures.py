@@ -1,6 +1,7 @@
 """A database that goes away in the middle is waited for, and nothing it says gives a row away."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import (
@@ -24,6 +26,7 @@ from headwater.sinks.sql.failures import SchemaChangeFirst
 from headwater.sinks.sql.target import SqlTarget
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.pipelines.run_process import PATIENCE_S
+from tests.silent_link import options_of
 from tests.sinks.sql.databases import POISONS, SqlBench
 from tests.slices import ScriptedTopic, schema_of
 
@@ -345,6 +348,31 @@ def test_a_connection_notices_a_silent_network_within_a_minute_unless_its_addres
 
     assert (usual["keepalives_idle"], usual["tcp_user_timeout"]) == ("30", "60000")
     assert (given["keepalives_idle"], given["tcp_user_timeout"]) == ("30", "5000")
+
+
+def test_a_connection_to_mysql_notices_a_silent_network_as_soon(
+    mariadb: str, tmp_path: Path
+) -> None:
+    def found_at(address: str) -> tuple[list[int], float | None]:
+        engine = engine_at(address, directory=tmp_path, timeout_ms=10_000)
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT 1").scalar()
+            driver: Any = connection.connection.driver_connection
+            return options_of(driver._sock.fileno()), driver._sock.gettimeout()
+
+    usual, given = found_at(mariadb), found_at(f"{mariadb}/?read_timeout=7&write_timeout=8")
+
+    assert usual == ([30, 10, 3, 60_000], None)
+    assert given == ([30, 10, 3, 60_000], 7)
+
+
+def test_a_login_to_mysql_that_gets_no_answer_ends(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"mysql://root@127.0.0.1:{mute.getsockname()[1]}/shop"
+        engine = engine_at(address, directory=tmp_path, timeout_ms=1_000)
+
+        with pytest.raises(sa.exc.OperationalError):
+            engine.connect()
 
 
 def test_the_server_too_notices_a_silent_network_so_that_no_lock_stays(

@@ -1,5 +1,5 @@
-"""A link to a server on loopback that can go silent as a real one does: packets vanish, and neither
-kernel is told. Its ends lie in two network namespaces."""
+"""A link to a server on loopback, between two network namespaces, that can go silent as a real one
+does: packets vanish, and neither kernel is told."""
 
 import asyncio
 import os

@@ -56,8 +56,8 @@ CONFINED = {
     r"pydantic": r"(.*/)?settings\.py|core_log/foundation/schedule\.py|config/.*|pipelines/.*",
     r"click|rich|starlette|uvicorn|prometheus_client": r"pipelines/",
     r"socket": (
-        r"core_log/(broker/(server|connection)|links/(connection|tls))\.py|pipelines/.*"
-        r"|connectors/postgres/(wal/transport|snapshot/copy_socket)\.py"
+        r"core_log/(broker/(server|connection)|foundation/tcp_keepalive|links/(connection|tls))\.py"
+        r"|connectors/postgres/(wal/transport|snapshot/copy_socket)\.py|pipelines/.*"
     ),
     r"numba|llvmlite": r"core_log/compiled/(object_cache|compiler|row_writer_kernels)\.py",
     r"fcntl|mmap|shutil|tempfile|glob": (

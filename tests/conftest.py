@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.architecture.sources import PRODUCT
+from tests.budget import BUDGET, IS_LONG, MARK_OF_TARGET
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from headwater.core_log.objects.settings import S3Settings
     from tests.databases import Guest
 
-BUDGET = os.environ.get("HEADWATER_BUDGET", "short")
 settings.register_profile(
     "short", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -34,7 +34,7 @@ MEMORY, MEMORY_BYTES_MIN = Path("/dev/shm"), 6 << 30
 """Where files of a short run lie, if there is room: on a disk that really syncs, a log with one
 write takes five times as long. Long budgets stay on the disk."""
 if (
-    BUDGET == "short"
+    not IS_LONG
     and "TMPDIR" not in os.environ
     and MEMORY.is_dir()
     and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
@@ -77,12 +77,18 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """`make unit` leaves out what needs another server, without a mark at each test."""
+    """`make unit` leaves out what needs another server, without a mark at each test; what is long
+    waits for its target."""
     assert isinstance(item, pytest.Function)
     chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
     kinds = {each for each in chosen if isinstance(each, str)}
     if SERVICES & {*item.fixturenames} or SERVED_KINDS & kinds:
         item.add_marker("integration")
+    if (long := item.get_closest_marker("long")) is not None:
+        (target,) = long.args
+        item.add_marker(MARK_OF_TARGET[target])
+        if not IS_LONG:
+            item.add_marker(pytest.mark.skip(reason=f"make {target} has the time"))
 
 
 @pytest.hookimpl(trylast=True)

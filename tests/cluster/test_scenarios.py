@@ -18,7 +18,7 @@ SEED = 19
 pytestmark = [
     pytest.mark.compat,
     pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="takes minutes"),
+    pytest.mark.long("compat"),
 ]
 
 MakeNodes = Callable[[Links | None], Nodes]

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.compat,
     pytest.mark.slow,
     pytest.mark.kafka,
-    pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="takes minutes"),
+    pytest.mark.long("compat"),
 ]
 
 

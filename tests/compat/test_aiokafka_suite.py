@@ -15,10 +15,7 @@ from tests.crash.broker_process import BrokerProcess
 
 pytestmark = [
     pytest.mark.compat,
-    pytest.mark.skipif(
-        os.environ.get("HEADWATER_BUDGET") != "long",
-        reason="aiokafka's tests are brought by git, and only for `make compat`",
-    ),
+    pytest.mark.long("compat"),
 ]
 
 HERE = Path(__file__).parent / "aiokafka_suite"

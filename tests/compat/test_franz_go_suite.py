@@ -13,10 +13,7 @@ from tests.crash.broker_process import BrokerProcess
 
 pytestmark = [
     pytest.mark.compat,
-    pytest.mark.skipif(
-        os.environ.get("HEADWATER_BUDGET") != "long",
-        reason="franz-go's tests are compiled by Go, and only for `make compat`",
-    ),
+    pytest.mark.long("compat"),
 ]
 
 HERE = Path(__file__).parent / "franz_go"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.budget import IS_LONG
 from tests.crash.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.compat
@@ -85,9 +86,8 @@ def test_tests_that_passed_once_pass_for_ever(sources: Path, tmp_path: Path) -> 
     broker = BrokerProcess(tmp_path / "data", tmp_path / "broker.log", settings)
     broker.launch()
     broker.wait_until_ready()
-    is_long = os.environ.get("HEADWATER_BUDGET") == "long"
     selection = [f"test/integration/{name}" for name in FILES]
-    if not is_long:
+    if not IS_LONG:
         selection += ["-k", CORE]
 
     try:
@@ -95,7 +95,7 @@ def test_tests_that_passed_once_pass_for_ever(sources: Path, tmp_path: Path) -> 
     finally:
         broker.stop()
 
-    allowed = {line for line in lines_of("allowed.txt") if line in outcome or is_long}
+    allowed = {line for line in lines_of("allowed.txt") if line in outcome or IS_LONG}
     explained = {line.split("  ")[0] for line in lines_of("not_passing.txt")}
     passed = {name for name, result in outcome.items() if result == "PASSED"}
     assert allowed - passed == set(), "these passed before"

@@ -11,10 +11,7 @@ from tests.crash.broker_process import BrokerProcess
 
 pytestmark = [
     pytest.mark.compat,
-    pytest.mark.skipif(
-        os.environ.get("HEADWATER_BUDGET") != "long",
-        reason="kafkajs is brought by npm, and only for `make compat`",
-    ),
+    pytest.mark.long("compat"),
 ]
 
 SCENARIO = Path(__file__).parent / "javascript" / "scenario.js"

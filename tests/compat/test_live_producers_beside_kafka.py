@@ -1,6 +1,5 @@
 """What kills of the broker cost live transactional producers, beside kills of Apache Kafka."""
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -14,7 +13,7 @@ SEED = 15
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="takes minutes"),
+    pytest.mark.long("compat"),
 ]
 
 

@@ -1,7 +1,6 @@
 """What real clients say, with some of its bytes changed, harms nobody but whoever says it."""
 
 import asyncio
-import os
 import resource
 import selectors
 import socket
@@ -20,13 +19,14 @@ from kafka import KafkaAdminClient
 
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.error_codes import ErrorCode
+from tests.budget import IS_LONG
 from tests.builders import batch
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.plain_client import Wire
 
 pytestmark = pytest.mark.compat
 
-MUTATIONS = 2000 if os.environ.get("HEADWATER_BUDGET") == "long" else 50
+MUTATIONS = 2000 if IS_LONG else 50
 REQUEST_BYTES_MAX = BrokerSettings().request_bytes_max
 ANSWER_S_MAX = 0.2
 """A request whose waiting time was changed may rightly be answered much later."""

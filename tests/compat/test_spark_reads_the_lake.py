@@ -15,6 +15,7 @@ import pytest
 from headwater.sinks.sink import RebuildRecipe
 from tests.compat.java_programs import directory_from
 from tests.sinks.spark.orders import TABLE, applied, bench_of, state_of
+from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, schema_of
 
 pytestmark = pytest.mark.compat
@@ -23,16 +24,16 @@ READ = """
 import json, sys
 from pyspark.sql import SparkSession
 
-jars, kind, lake, table, *versions = sys.argv[1:]
+jars, table, delta, version, iceberg = sys.argv[1:]
 settings = {
     "spark.jars": jars,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.catalog.headwater": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.headwater.type": "jdbc",
-    "spark.sql.catalog.headwater.uri": f"jdbc:sqlite:{lake}/catalog.db",
+    "spark.sql.catalog.headwater.uri": f"jdbc:sqlite:{iceberg}/catalog.db",
     "spark.sql.catalog.headwater.jdbc.schema-version": "V1",
-    "spark.sql.catalog.headwater.warehouse": f"file://{lake}",
+    "spark.sql.catalog.headwater.warehouse": f"file://{iceberg}",
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -44,12 +45,13 @@ builder = SparkSession.builder.master("local[1]")
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
-def read(version):
-    if kind == "delta":
-        return spark.read.format("delta").option("versionAsOf", version).load(f"{lake}/{table}")
-    return spark.table(f"headwater.headwater.{table.replace('.', '_')}")
-
-found = [[each.asDict() for each in read(each).orderBy("id").collect()] for each in versions]
+frames = {
+    "delta": spark.read.format("delta").option("versionAsOf", version).load(f"{delta}/{table}"),
+    "first": spark.read.format("delta").option("versionAsOf", 0).load(f"{delta}/{table}"),
+    "iceberg": spark.table(f"headwater.headwater.{table.replace('.', '_')}"),
+}
+found = {name: [row.asDict() for row in frame.orderBy("id").collect()]
+         for name, frame in frames.items()}
 print(json.dumps(found, default=str))
 """
 SCHEMA = schema_of(
@@ -80,18 +82,20 @@ def row(id: int, **others: Any) -> dict[str, Any]:
     }
 
 
-def seen_by_spark(kind: str, lake: str, *versions: int) -> Any:
-    """The rows of each version; of Iceberg those of the newest one."""
+def seen_by_spark(delta: LakeBench, iceberg: LakeBench) -> dict[str, Any]:
+    """The newest rows of both, and those of Delta's first version, by one Spark."""
     jars = directory_from("fetch_spark_jars.sh", "HEADWATER_SPARK_JARS")
     chosen = ",".join(str(each) for each in jars.glob("*.jar") if each.name.startswith(JARS))
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, "-c", READ, chosen, kind, lake, "public.orders", *map(str, versions)],
+        [sys.executable, "-c", READ, chosen, "public.orders", delta.path,
+         str(state_of(delta).version), iceberg.path],
         stdout=subprocess.PIPE,
         env=environment,
         check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def plainly(rows: list[dict[str, Any]]) -> Any:
@@ -104,9 +108,18 @@ def plainly(rows: list[dict[str, Any]]) -> Any:
     return json.loads(json.dumps(bare, default=str))
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-async def test_rows_after_every_kind_of_commit(kind: str, tmp_path: Path) -> None:
-    bench = bench_of(tmp_path, format=kind, tables={"*": {"partition_by": ["note"]}})
+async def test_spark_reads_rows_after_every_kind_of_commit(tmp_path: Path) -> None:
+    delta, iceberg = await written(tmp_path, "delta"), await written(tmp_path, "iceberg")
+
+    found = seen_by_spark(delta, iceberg)
+    rows = [row(0), row(1), row(3, note="moved", done=True), row(4, more=7)]
+    newest = plainly([{**each, "more": each.get("more")} for each in rows])
+    assert found["delta"] == found["iceberg"] == newest
+    assert found["first"] == plainly([row(id) for id in range(4)])
+
+
+async def written(directory: Path, format: str) -> LakeBench:
+    bench = bench_of(directory / format, format=format, tables={"*": {"partition_by": ["note"]}})
     topic = ScriptedTopic()
     topic.append(SCHEMA, *(("c", row(id)) for id in range(4)))
     await applied(bench, topic)
@@ -119,9 +132,4 @@ async def test_rows_after_every_kind_of_commit(kind: str, tmp_path: Path) -> Non
     await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     await sink.swap(TABLE)
-
-    rows = [row(0), row(1), row(3, note="moved", done=True), row(4, more=7)]
-    versions = [state_of(bench).version] + ([0] if kind == "delta" else [])
-    newest, *first = seen_by_spark(kind, bench.path, *versions)
-    assert newest == plainly([{**each, "more": each.get("more")} for each in rows])
-    assert first == ([plainly([row(id) for id in range(4)])] if kind == "delta" else [])
+    return bench

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
+from tests.budget import IS_LONG
 from tests.crash.audit import FILES, Audit, pipeline_of, sinks_of
 from tests.crash.capture import Capture
 from tests.crash.captured_server import CapturedServer
@@ -20,7 +21,6 @@ from tests.sinks.histories import KEPT
 
 logger = logging.getLogger(__name__)
 
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 WORKERS = ("auto", "0")
 """Two lives in turn each: with source and sink in processes of their own, as by default, and in one
 with the runner."""

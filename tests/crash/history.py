@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition
+from tests.budget import IS_LONG
 from tests.crash.group_load import GroupLoad
 from tests.crash.idempotent_load import ProducerLoad
 from tests.crash.log_contents import PartitionView, faults_of, read_partition
@@ -78,7 +79,7 @@ class Plan:
     @classmethod
     def from_environment(cls, name: str, *, short: int, long: int) -> Self:
         """HEADWATER_SEED repeats a failure; without it every run is another."""
-        usual = long if os.environ.get("HEADWATER_BUDGET") == "long" else short
+        usual = long if IS_LONG else short
         seed = os.environ.get("HEADWATER_SEED") or SystemRandom().randrange(1 << 32)
         return cls(int(os.environ.get(name, usual)), int(seed))
 

@@ -1,7 +1,6 @@
 """A primary that is gone, and a standby in its place: the pipeline goes on with the copy of its
 slot, and its target ends equal to what the new primary has."""
 
-import os
 from pathlib import Path
 
 import psycopg
@@ -22,8 +21,7 @@ STANDBY = {
 ROWS = 3_000
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="make crash has the time")
+@pytest.mark.long("crash")
 def test_a_capture_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
     with embedded_postgres(version=18) as primary, temporary_directory("copy") as directory:
         with psycopg.connect(primary.address, autocommit=True) as connection:

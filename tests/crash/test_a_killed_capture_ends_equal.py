@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
+from tests.budget import IS_LONG
 from tests.crash.audit import sinks_of
 from tests.crash.audited_life import (
     AUDIT_SEED,
     FEW,
-    IS_LONG,
     WORKERS,
     Audited,
     live_as_long_as_there_is_time,
@@ -25,7 +25,7 @@ from tests.crash.postgres_audit import CHANGES, TABLES, AuditWriter
 from tests.crash.postgres_load import ShopWriter
 from tests.crash.source_load import source_load
 
-LIVES = 50 if IS_LONG else 4
+LIVES = range(50) if IS_LONG else (0, 3)
 KILLS = 2
 ROWS_MAX = 9_000
 """Written between a start and the kill: from the first moment until well after the handover."""
@@ -38,7 +38,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("life", range(LIVES))
+@pytest.mark.parametrize("life", LIVES)
 def test_a_capture_killed_at_random_ends_equal(
     life: int, server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
@@ -74,8 +74,7 @@ def test_a_capture_killed_at_random_ends_as_an_audit_says(
     live_audited(audited(server), tmp_path, sinks, seed=AUDIT_SEED, disasters=1)
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 def test_every_mode_and_target_ends_as_an_audit_says_for_as_long_as_there_is_time(
     server: EmbeddedPostgres, mariadb: str, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """Whoever is killed at any step of a table's commit, the lake ends equal to its source."""
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -14,9 +13,6 @@ from tests.crash.pipeline_points import Point
 from tests.crash.pipeline_process import run_pipeline
 from tests.pipelines.spark_source.standalone_cluster import standalone_cluster
 
-LONG = pytest.mark.skipif(
-    os.environ.get("HEADWATER_BUDGET") != "long", reason="make crash has the time"
-)
 PIPELINE = """
 pipeline: shop
 source: {type: generator, size: 1000, total: 5500, rate: 0, batch_rows: 100, batch_wait: 0ms}
@@ -57,8 +53,7 @@ def test_driver_and_executor_killed_while_spark_works_the_lake_ends_equal(tmp_pa
     check(LakeHistory(tmp_path, KILLS[2:4]))
 
 
-@LONG
-@pytest.mark.crash
+@pytest.mark.long("crash")
 @pytest.mark.parametrize("seed", range(4))
 def test_the_lake_ends_equal_whichever_process_is_killed_while_spark_works(
     seed: int, tmp_path: Path
@@ -66,15 +61,13 @@ def test_the_lake_ends_equal_whichever_process_is_killed_while_spark_works(
     check(LakeHistory(tmp_path, Random(seed).sample(KILLS, len(KILLS))))
 
 
-@LONG
-@pytest.mark.crash
+@pytest.mark.long("crash")
 def test_an_iceberg_lake_ends_equal_whichever_process_is_killed(tmp_path: Path) -> None:
     kills = [each for each in KILLS if each.moment != "linking"]  # which only Delta comes to
     check(LakeHistory(tmp_path, kills, format="iceberg"))
 
 
-@LONG
-@pytest.mark.crash
+@pytest.mark.long("crash")
 def test_the_lake_ends_equal_whichever_process_of_a_cluster_is_killed(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=2) as master:
         check(LakeHistory(tmp_path, KILLS, master=master))

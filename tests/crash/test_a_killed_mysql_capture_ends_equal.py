@@ -16,7 +16,6 @@ from tests.crash.audit import sinks_of
 from tests.crash.audited_life import (
     AUDIT_SEED,
     FEW,
-    IS_LONG,
     Audited,
     live_as_long_as_there_is_time,
     live_audited,
@@ -28,7 +27,7 @@ from tests.crash.mysql_audit import TABLES as AUDITED_TABLES
 from tests.crash.mysql_load import TABLES, MysqlShopWriter
 from tests.crash.source_load import source_load
 
-LIVES = 20 if IS_LONG else 1
+LIVES = 20
 SURVIVING = {"innodb-flush-log-at-trx-commit": "2"}
 """Each commit reaches the operating system, so that a killed server has all that it has logged."""
 DDL = (
@@ -44,7 +43,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedMysql]:
         yield server
 
 
-@pytest.mark.crash
+@pytest.mark.long("crash")
 @pytest.mark.parametrize("life", range(LIVES))
 def test_a_mysql_capture_killed_at_random_ends_equal(
     life: int, server: EmbeddedMysql, tmp_path: Path
@@ -93,8 +92,7 @@ def test_a_mysql_capture_killed_at_random_ends_as_an_audit_says(
     live_audited(audited(server), tmp_path, sinks, seed=AUDIT_SEED, disasters=1)
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 def test_every_mode_and_target_of_mysql_ends_as_an_audit_says_for_as_long_as_there_is_time(
     server: EmbeddedMysql, mariadb: str, tmp_path: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """MySQL at its limits: five million rows in one transaction, 500 tables, a stalled connection."""
 
 import asyncio
-import os
 import resource
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -11,10 +10,10 @@ import pytest
 from headwater.connectors.mysql.source import MysqlSource
 from headwater.core_log.foundation.errors import SourceUnavailable
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
+from tests.budget import IS_LONG
 from tests.connectors.mysql.conftest import KINDS, MysqlGuest
 from tests.connectors.mysql.streams import MysqlStory, run_once, running, source_context
 
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 ROWS, STATEMENT_ROWS = (5_000_000, 50_000) if IS_LONG else (0, 0)
 TABLES = 500
 GROWTH_MB_MAX = 250
@@ -27,8 +26,7 @@ def guest_of(server: EmbeddedMysql) -> MysqlGuest:
     return MysqlGuest(server, "shop", user="root")
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_five_million_rows_of_one_transaction_pass_through_bounded_memory(kind: Kind) -> None:
     with embedded_mysql(kind, settings={"innodb-buffer-pool-size": "1G"}) as server:
@@ -69,8 +67,7 @@ async def counted(guest: MysqlGuest, told: MysqlStory) -> tuple[int, int]:
     return count, places
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_five_hundred_tables_are_read_and_followed(kind: Kind) -> None:
     with embedded_mysql(kind) as server:
@@ -134,8 +131,7 @@ async def stalling_before(port: int) -> AsyncIterator[tuple[int, StallingProxy]]
         server.close()
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_connection_that_stalls_is_given_up_and_nothing_is_lost(kind: Kind) -> None:
     with embedded_mysql(kind) as server:

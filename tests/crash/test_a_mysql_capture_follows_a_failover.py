@@ -108,7 +108,7 @@ def replication_failure(replica: EmbeddedMysql) -> str:
     return "; ".join(said or (f"{name} is {status[name]}" for name in stopped))
 
 
-@pytest.mark.crash
+@pytest.mark.long("crash")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_replica_that_has_stopped_is_not_waited_for(kind: Kind) -> None:
     with embedded_mysql(kind) as first, embedded_mysql(kind, settings={"server-id": "2"}) as second:

@@ -12,7 +12,7 @@ import pytest
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 from tests.cluster.links import can_have_namespaces
 from tests.crash.audit import Audit, pipeline_of, sinks_of
-from tests.crash.audited_life import CATCH_UP_S, IS_LONG, WORKERS
+from tests.crash.audited_life import CATCH_UP_S, WORKERS
 from tests.crash.capture import Capture
 from tests.crash.captured_server import PostgresServer
 from tests.crash.linked_log import LinkedLog
@@ -21,13 +21,13 @@ from tests.crash.source_load import source_load
 
 logger = logging.getLogger(__name__)
 
-LIVES, CUTS = (8, 6) if IS_LONG else (1, 2)
+LIVES, CUTS = 8, 6
 KINDS = [("sqlite", "append"), ("sqlite", "scd2"), ("sqlite", "soft_delete")]
 ROWS_MAX = 400
 LOOK_S = 0.05
 
 pytestmark = [
-    pytest.mark.crash,
+    pytest.mark.long("crash"),
     pytest.mark.skipif(not can_have_namespaces(), reason="network namespaces need root"),
 ]
 

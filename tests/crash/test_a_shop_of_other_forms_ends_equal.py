@@ -1,7 +1,6 @@
 """Statements of docs/schema-changes.md on the demo's database, while `headwater run` follows it,
 need nothing else: `headwater verify` says equal."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,8 +69,7 @@ KEYS = (
 )
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="make crash has the time")
+@pytest.mark.long("crash")
 def test_statements_of_the_page_need_nothing_else(tmp_path: Path) -> None:
     with embedded_postgres() as server:
         shop = PostgresShop(server.address)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from headwater.core_log.client import KafkaLog
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import Isolation, TopicPartition
+from tests.budget import IS_LONG
 from tests.contract.records import batch_of, read_all, read_to
 from tests.fakes import FaultyFiles, MemoryFiles, PowerCut
 
@@ -23,7 +23,7 @@ PARTS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 CONFIG = {"segment.bytes": "600", "index.interval.bytes": "100"}
 SETTINGS = BrokerSettings(data=Path("/data"), listen="127.0.0.1:0", internal_partitions=1)
 TRANSACTIONS = 8
-STEPS_TRIED = 400 if os.environ.get("HEADWATER_BUDGET") == "long" else 40
+STEPS_TRIED = 400 if IS_LONG else 40
 
 
 @dataclass

@@ -13,8 +13,7 @@ from tests.crash.broker_thread import BrokerThread
 from tests.crash.live_producers import FENCED_MAX, LIBRDKAFKA, live_through
 
 pytestmark = [
-    pytest.mark.crash,
-    pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="takes a minute"),
+    pytest.mark.long("crash"),
 ]
 
 

@@ -20,7 +20,6 @@ from tests.databases import database_in
 
 logger = logging.getLogger(__name__)
 
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 SECONDS = int(os.environ.get("HEADWATER_DDL_SECONDS", 300))
 SEED = int(os.environ.get("HEADWATER_DDL_SEED", 0))
 
@@ -44,8 +43,7 @@ def test_forms_change_at_random_and_targets_end_equal(
         lived(world, disasters=1)
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 def test_random_ddl_ends_equal_in_every_mode_and_target_for_as_long_as_there_is_time(
     server: EmbeddedPostgres, mariadb: str, tmp_path: Path
 ) -> None:

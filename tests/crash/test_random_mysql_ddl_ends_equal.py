@@ -23,7 +23,6 @@ from tests.databases import database_in
 
 logger = logging.getLogger(__name__)
 
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 SECONDS = int(os.environ.get("HEADWATER_DDL_SECONDS", 300))
 SEED = int(os.environ.get("HEADWATER_DDL_SEED", 0))
 
@@ -41,8 +40,7 @@ def database_of(server: MysqlServer, name: str) -> Iterator[str]:
     server.drop(name)
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 def test_forms_of_mysql_change_at_random_and_targets_end_equal(
     server: MysqlServer, tmp_path: Path
 ) -> None:
@@ -54,8 +52,7 @@ def test_forms_of_mysql_change_at_random_and_targets_end_equal(
         lived(World(MysqlDdl(server), database, tmp_path, targets, SEED), disasters=1)
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+@pytest.mark.long("crash")
 def test_random_ddl_of_mysql_ends_equal_in_every_mode_for_as_long_as_there_is_time(
     server: MysqlServer, mariadb: str, tmp_path: Path
 ) -> None:

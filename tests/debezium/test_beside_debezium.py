@@ -13,7 +13,6 @@ from tests.debezium.events import keep_run, kept_run, read_run
 
 RECORD = "HEADWATER_RECORD_DEBEZIUM"
 """With it the run becomes the recorded one."""
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 
 
 async def test_events_are_those_of_a_recorded_run_of_debezium(guest: Guest) -> None:
@@ -27,7 +26,7 @@ async def test_events_are_those_of_a_recorded_run_of_debezium(guest: Guest) -> N
 
 
 @pytest.mark.compat
-@pytest.mark.skipif(not IS_LONG, reason="make compat has the time")
+@pytest.mark.long("compat")
 async def test_events_are_those_of_debezium_beside_us(guest: Guest, tmp_path: Path) -> None:
     side_by_side.prepare(guest)
 

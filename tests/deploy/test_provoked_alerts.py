@@ -167,6 +167,7 @@ log: {{path: {tmp_path}/disk/data}}
     assert retrying["task"] == "source"
 
 
+@pytest.mark.long("compat")
 def test_a_damaged_partition_is_told_until_its_table_is_read_again(
     programs: Path, tmp_path: Path
 ) -> None:
@@ -242,6 +243,7 @@ sink: {{type: sql, url: "sqlite:///target.db", commit_every: 100ms}}
     assert told["task"] == "source"
 
 
+@pytest.mark.long("compat")
 def test_a_paused_pipeline_is_told_as_not_verified_until_it_is_resumed(
     programs: Path, tmp_path: Path
 ) -> None:

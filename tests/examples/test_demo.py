@@ -16,9 +16,6 @@ from scripts.demo_generator import Compared, differences, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = TableId("shop", "orders")
-LONG = pytest.mark.skipif(
-    os.environ.get("HEADWATER_BUDGET") != "long", reason="make compat has the time"
-)
 
 
 @pytest.mark.slow
@@ -39,7 +36,7 @@ def test_the_demo_is_killed_and_ends_equal() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "database", ["postgres", pytest.param("mysql", marks=[pytest.mark.compat, LONG])]
+    "database", ["postgres", pytest.param("mysql", marks=pytest.mark.long("compat"))]
 )
 def test_the_show_on_a_database_is_killed_proved_and_taken_back_in_time(database: str) -> None:
     """Small enough for the sink to do without Spark, and with little time to buy in."""
@@ -59,7 +56,7 @@ def test_the_show_on_a_database_is_killed_proved_and_taken_back_in_time(database
 
 @pytest.mark.slow
 @pytest.mark.compat
-@LONG
+@pytest.mark.long("compat")
 def test_the_show_on_three_brokers_loses_nothing_while_each_is_killed() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.demo_cluster", "1000", "1"],

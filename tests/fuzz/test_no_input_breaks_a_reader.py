@@ -15,7 +15,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).parent / "corpus"
 TARGETS = ("request", "batch", "compression", "stored", "file", "stream", "binlog")
-USUAL_S = 30
+USUAL_S = 14
 INPUT_S_MAX, INPUT_BYTES_MAX = 20, 4096
 WHY_NOT = (
     "atheris has no wheel for this Python or machine: use CPython 3.11 to 3.13 on x86-64 Linux"

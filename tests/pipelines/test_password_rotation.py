@@ -148,7 +148,9 @@ class MysqlServer:
         return {row[0] for row in self._server.execute("SELECT id FROM copy.orders")}
 
 
-@pytest.fixture(params=["postgres", "mysql-9", "mariadb"])
+@pytest.fixture(
+    params=["postgres", "mariadb", pytest.param("mysql-9", marks=pytest.mark.long("compat"))]
+)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     if request.param == "postgres":
         with embedded_postgres() as postgres:

@@ -101,6 +101,7 @@ def test_the_others_go_on_when_a_run_is_killed_and_it_gets_a_share_again(
     machines.audit()
 
 
+@pytest.mark.long("crash")
 def test_a_run_that_is_killed_and_begins_at_once_has_a_share_again(machines: Machines) -> None:
     """Within its session it has the same one: test_worker_group.py, without the clock."""
     a, _ = machines.start("a"), machines.start("b")
@@ -130,6 +131,7 @@ def test_a_run_that_stood_still_finds_its_tasks_elsewhere_and_doubles_nothing(
     machines.audit()
 
 
+@pytest.mark.long("crash")
 def test_a_whole_machine_that_stood_still_doubles_nothing(machines: Machines) -> None:
     a, _ = machines.start("a"), machines.start("b")
     machines.until_shared("a", 2)
@@ -145,6 +147,7 @@ def test_a_whole_machine_that_stood_still_doubles_nothing(machines: Machines) ->
     machines.audit()
 
 
+@pytest.mark.long("crash")
 def test_a_worker_process_that_dies_is_replaced_on_its_own_machine(machines: Machines) -> None:
     a, b = machines.start("a"), machines.start("b")
     machines.until_shared("a", 2)
@@ -187,6 +190,7 @@ def test_commands_that_need_a_pipeline_at_rest_are_refused_on_other_machines_too
     machines.audit()
 
 
+@pytest.mark.long("crash")
 def test_runs_whose_logs_form_a_cluster_share_their_tasks_and_go_on_without_one(
     tmp_path: Path, runs: Runs, headwater: Headwater
 ) -> None:

@@ -2,7 +2,6 @@
 work again once nothing fails any more."""
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -46,7 +45,7 @@ def test_a_known_history_of_three_brokers_breaks_no_promise(seed: int) -> None:
     check(seed)
 
 
-@pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="takes minutes")
+@pytest.mark.long("sim")
 @settings(max_examples=HISTORIES)
 @given(seed=st.integers(0, 2**32))
 def test_no_history_of_three_brokers_breaks_a_promise(seed: int) -> None:

@@ -1,6 +1,5 @@
 """Values of every type at which something changes, and a table of one row for each of them."""
 
-import os
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -12,9 +11,10 @@ from hypothesis import strategies as st
 from headwater.core_log.foundation.errors import RecordsRejected
 from headwater.core_log.rows.digests import digests_of
 from headwater.sinks.sink import Comparable, Sink
+from tests.budget import IS_LONG
 from tests.slices import ScriptedTopic, schema_of
 
-DRAWN = 200 if os.environ.get("HEADWATER_BUDGET") == "long" else 8
+DRAWN = 200 if IS_LONG else 8
 DAY_US, INFINITE_MS = 86_400_000_000, (9_223_372_036_825_200, -9_223_372_036_832_400)
 NAN, INF = float("nan"), float("inf")
 FLOATS = [0.0, -0.0, NAN, INF, -INF, 5e-324, 1.7976931348623157e308, 0.1, 1e16, -1e-7]

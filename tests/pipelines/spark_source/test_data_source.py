@@ -51,6 +51,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLog]:
         yield served
 
 
+@pytest.fixture
+def few_state_stores(spark: "SparkSession") -> "Iterator[SparkSession]":
+    """By default a stream that counts keeps 200 of them in files."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield spark
+    spark.conf.unset("spark.sql.shuffle.partitions")
+
+
 def frame(spark: "SparkSession", served: ServedLog, **options: str) -> "DataFrame":
     reading = spark.read.format("headwater").option("topic", TOPIC)
     reading = reading.option("bootstrap", ",".join(served.log.bootstrap))
@@ -157,9 +165,9 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
 
 
 def test_windows_of_event_time_take_late_orders_in_and_leave_later_ones_out(
-    spark: "SparkSession", tmp_path: Path
+    few_state_stores: "SparkSession", tmp_path: Path
 ) -> None:
-    example = load_example()
+    spark, example = few_state_stores, load_example()
     minutes = [0, 5, 3, 31]
     with served_log(tmp_path / "log") as served:
         served.write([made_at(minutes)])

@@ -1,7 +1,6 @@
 """Executors of a real cluster read the log over the network, by code that was sent to them."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +14,7 @@ from tests.slices import changes_of, schema_of
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("HEADWATER_BUDGET") != "long", reason="make compat has the time"
-    ),
+    pytest.mark.long("compat"),
 ]
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "tests.pipelines.spark_source.cluster_program"

@@ -1,6 +1,5 @@
 """The Spark sink keeps the promises of every sink, in this process and on Spark."""
 
-import os
 from itertools import count
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.objects.settings import S3Settings
+from tests.budget import IS_LONG
 from tests.contract.sink_suite import ORDERS, SinkContract
 from tests.moto_server import client_of
 from tests.sinks.spark.scripted_spark import ScriptedLog, SparkBench, SparkSinkOfScripts
@@ -15,7 +15,6 @@ from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic
 
 _numbers = count(1)
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 ALWAYS_BY_SPARK = {
     "test_one_of_two_interleaved_sinks_is_fenced_and_nothing_doubles",
     "test_keys_that_change_places_keep_their_rows",

@@ -1,11 +1,10 @@
 """A column that is known to be the same one keeps its values, and a new one gets those it has."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.sinks.sql.dialects.dialect import run
 from headwater.sinks.sql.offsets import StoredOffsets
 from headwater.sinks.sql.stored_columns import StoredColumns
+from tests.budget import IS_LONG
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, failing
 
@@ -118,14 +118,11 @@ RENAMES = {
 }
 
 
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
-MOVED_IN = ("mirror", "scd2")
-MOVES = [
-    (case, mode)
-    for at, case in enumerate(RENAMES)
-    for mode in (MOVED_IN if IS_LONG else MOVED_IN[at % 2 :][:1])
-]
-"""Each case in one mode where time is short."""
+MOVES = (
+    [*product(RENAMES, ("mirror", "scd2"))]
+    if IS_LONG
+    else [("three in a ring", "mirror"), ("a name that a new column gets at once", "scd2")]
+)
 
 
 class EndAtStep:

@@ -16,7 +16,6 @@ from tests.debezium.events import keep_run, kept_run, read_run
 
 RECORD = "HEADWATER_RECORD_DEBEZIUM"
 """With it the run becomes the recorded one."""
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 LIVE = ("mysql-9", "mariadb-11.8")
 """Servers for which the list of differences is exact."""
 NOT_RECORDED = "mysql-8.0"
@@ -45,7 +44,7 @@ async def test_events_are_those_of_a_recorded_run_of_debezium(guest: MysqlGuest)
 
 
 @pytest.mark.compat
-@pytest.mark.skipif(not IS_LONG, reason="make compat has the time")
+@pytest.mark.long("compat")
 async def test_events_are_those_of_debezium_beside_us(guest: MysqlGuest, tmp_path: Path) -> None:
     if guest.server.kind not in LIVE:
         pytest.skip("the differences were looked at beside other servers")

@@ -25,7 +25,7 @@ END = b"\xfe\0\0\2\0"
 class FakeReader:
     """Gives what it has in pieces of any size; the driver has read some of it before."""
 
-    content: bytes
+    content: "memoryview[int]"
     chance: Random = field(default_factory=lambda: Random(1))
 
     @property
@@ -34,7 +34,7 @@ class FakeReader:
 
     def read1(self, _: int) -> bytes:
         piece, self.content = self.content[:7], self.content[7:]
-        return piece
+        return bytes(piece)
 
     def readinto(self, room: Any) -> int:
         size = min(len(room), self.chance.randrange(1, 1 << 20))
@@ -61,7 +61,7 @@ def packet(payload: bytes) -> bytes:
 
 def rows_in(content: bytes, kernels: Any, *, columns: int) -> list[tuple[Any, ...]]:
     found = list[tuple[Any, ...]]()
-    for block in blocks_of(FakeDriver(FakeReader(content)), kernels):
+    for block in blocks_of(FakeDriver(FakeReader(memoryview(content))), kernels):
         cells = [each.to_pylist() for each in block.columns(columns, kernels)]
         found += zip(*cells, strict=True)
     return found

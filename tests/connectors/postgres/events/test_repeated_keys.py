@@ -1,11 +1,11 @@
 """Tables in which two rows may have one key for a moment: the newest record of a key is its row."""
 
-import os
 import random
 
 import pytest
 
 from headwater.connectors.postgres.events import repeated_keys
+from tests.budget import IS_LONG
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.source_session import short, story
 from tests.databases import Guest
@@ -21,7 +21,7 @@ BY_INDEX = (
 )
 CHOSEN = ("CREATE TABLE t (id int, note text)", "ALTER TABLE t REPLICA IDENTITY FULL")
 KEYS = {"public.t": ["id"]}
-SEEDS = 30 if os.environ.get("HEADWATER_BUDGET") == "long" else 1
+SEEDS = 30 if IS_LONG else 1
 FORMS = [(DEFERRABLE, {}), (BY_INDEX, {}), (CHOSEN, {"keys": KEYS})]
 ROWS = "INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 50) i"
 SHIFT = "UPDATE t SET id = id + 1"

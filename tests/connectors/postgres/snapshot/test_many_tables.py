@@ -1,13 +1,12 @@
 """As many tables as large applications have, of which most say nothing for most of the time."""
 
-import os
-
 import pytest
 
+from tests.budget import IS_LONG
 from tests.connectors.postgres.snapshot.table_log import Folded, Told, live, source_of, until_equal
 from tests.databases import Guest
 
-TABLES = 2_000 if os.environ.get("HEADWATER_BUDGET") == "long" else 400
+TABLES = 2_000 if IS_LONG else 400
 AT_ONCE = 200
 """Statements of one round trip, so that the server need not hold locks on all tables at once."""
 

@@ -1,6 +1,5 @@
 """A snapshot sees the transactions that PostgreSQL says it sees."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -8,10 +7,11 @@ import psycopg
 
 from headwater.connectors.postgres.server.lsn import EPOCH, PgSnapshot
 from headwater.connectors.postgres.snapshot.initial_snapshot import take_on
+from tests.budget import IS_LONG
 from tests.connectors.postgres.snapshot.writer import AUDIT, ORDERS, writers
 from tests.databases import Guest
 
-SLOTS = 500 if os.environ.get("HEADWATER_BUDGET") == "long" else 100
+SLOTS = 500 if IS_LONG else 100
 
 
 def test_numbers_of_transactions_are_told_apart_where_they_begin_anew() -> None:

@@ -1,6 +1,5 @@
 """Who reads a value of PostgreSQL makes the same event of it, or refuses it as all do."""
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
@@ -20,13 +19,13 @@ from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.time_travel.verify.source_state import readable
+from tests.budget import IS_LONG
 from tests.connectors.postgres.source_session import source_context
 from tests.connectors.postgres.types.test_read_as_streamed import MADE, ODD
 from tests.connectors.postgres.types.test_round_trips import COLUMNS
 from tests.databases import Guest
 from tests.debezium.values import TABLES, TYPES, Of, quoted
 
-IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 SEED, RANDOM_ROWS, COPIED = 15, 200 if IS_LONG else 15, 10_000
 ENDS = (
     "294276-12-31 23:59:59.999999", "294247-01-10 04:00:54.775807", "294247-01-10 04:00:54.775808",

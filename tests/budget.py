@@ -1,0 +1,9 @@
+"""How long tests may take: `make test` has minutes, `make compat`, `make sim` and `make crash` have
+hours."""
+
+import os
+
+BUDGET = os.environ.get("HEADWATER_BUDGET", "short")
+IS_LONG = BUDGET == "long"
+MARK_OF_TARGET = {"compat": "compat", "crash": "crash", "sim": "simulation"}
+"""What each of these targets of the Makefile selects."""

@@ -69,6 +69,7 @@ compat: venv ## other people's clients, Debezium, every PostgreSQL and MySQL, an
 	@scripts/databases.sh
 	HEADWATER_BUDGET=long HEADWATER_KAFKA_JARS=$$(scripts/fetch_kafka.sh) \
 	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
+	    HEADWATER_YARN_JARS=$$(scripts/fetch_yarn.sh) \
 	    $(PYTEST) -q tests -m "compat or kafka"
 	@for version in 14 15 16 17 18; do echo "PostgreSQL $$version"; \
 	    HEADWATER_POSTGRES=$$(scripts/fetch_postgres.sh $$version) \

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 JAVA_MIN = 17
 JAVA_HINT = "apt install openjdk-17-jre-headless, or let JAVA_HOME say where a newer one is"
+HADOOP_SETTINGS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 VERSION = re.compile(r'version "(\d+)')
 PACKAGES = ("core_log", "connectors", "sinks", "pipelines", "config")
 """Packages that are sent to executors on other machines, unless they are installed there."""
@@ -140,6 +141,16 @@ def examine_java() -> Diagnostic | None:
     return None
 
 
+def examine_yarn(master: str) -> Diagnostic | None:
+    """Returns why Spark cannot find the cluster, if it is one of YARN."""
+    if master != "yarn" or any(os.environ.get(name) for name in HADOOP_SETTINGS):
+        return None
+    return Diagnostic(
+        "Spark does not know where YARN is, because HADOOP_CONF_DIR is not set",
+        "set it to the directory that holds yarn-site.xml",
+    )
+
+
 @dataclass(slots=True)
 class _Held:
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -208,7 +219,7 @@ def _java() -> str | None:
 
 
 def _start(choices: SessionChoices) -> "SparkSession":
-    finding = examine_java()
+    finding = examine_java() or examine_yarn(choices.master)
     if finding is not None:
         raise ConfigError(finding.problem, hint=finding.hint)
     from pyspark.errors import PySparkException

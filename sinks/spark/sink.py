@@ -364,12 +364,10 @@ class SparkSink:
         return {table: state.version for table, state in states.items() if state is not None}
 
     def _examine(self) -> list[Diagnostic]:
-        from headwater.sinks.spark.session import examine_java
+        from headwater.sinks.spark.session import examine_java, examine_yarn
 
-        found = []
-        java = examine_java()
-        if java is not None:
-            found.append(java)
+        looked_at = (examine_java(), examine_yarn(self._settings.master))
+        found = [each for each in looked_at if each is not None]
         try:
             self._lake.place.store.check(writes=True)
         except HeadwaterError as error:

@@ -1,6 +1,7 @@
 """A pipeline whose slices Spark puts into a lake, and whoever is killed meanwhile: all start again
 at once."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,10 @@ class LakeHistory:
     kills: Sequence[Kill]
     master: str = "local[2]"
     format: str = "delta"
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of Spark."""
+    surroundings: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the pipeline's process."""
     generator: GeneratorSettings = field(init=False)
     lives: int = 0
     """Of the pipeline's process."""
@@ -86,7 +91,7 @@ class LakeHistory:
             ["run", file, "--once"],
             directory=self.directory,
             output=self.directory / "run.log",
-            before=partial(watch_commits, plan.place),
+            before=partial(begin, plan.place, dict(self.surroundings)),
         )
 
     def _spec(self, address: str, plan: Plan) -> dict[str, Any]:
@@ -119,9 +124,16 @@ class LakeHistory:
                     f"spark.executorEnv.{PLACE}": str(plan.place),
                     "spark.executor.memory": "512m",
                     "spark.sql.shuffle.partitions": "2",
+                    **self.spark,
                 },
             },
         }
+
+
+def begin(plan: Path, surroundings: Mapping[str, str]) -> None:
+    """In the process of the pipeline, before it runs."""
+    os.environ.update(surroundings)
+    watch_commits(plan)
 
 
 def lake_rows(lake: Path, settings: GeneratorSettings, *, format: str = "delta") -> AllRows:

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.sinks.spark import session
-from headwater.sinks.spark.session import SessionChoices, examine_java, open_session
+from headwater.sinks.spark.session import SessionChoices, examine_java, examine_yarn, open_session
 from tests.sinks.spark.targets import LakeBench
 
 
@@ -41,6 +41,25 @@ def test_an_old_java_is_found_out(
 
     assert (finding is None) == (problem is None)
     assert finding is None or (problem or "") in finding.problem
+
+
+def test_yarn_without_the_settings_of_hadoop_is_found_out_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_java(tmp_path, 'openjdk version "17.0.15" 2025-04-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    nothing_open = session._Held()
+    monkeypatch.setattr(session, "_find_held", lambda: nothing_open)
+
+    with pytest.raises(ConfigError, match="HADOOP_CONF_DIR"):
+        open_session(SessionChoices(master="yarn", scratch=tmp_path))
+    local, told = examine_yarn("local[*]"), examine_yarn("yarn")
+    monkeypatch.setenv("YARN_CONF_DIR", str(tmp_path))
+
+    assert local is None and told is not None and "yarn-site.xml" in told.hint
+    assert examine_yarn("yarn") is None
 
 
 @pytest.mark.parametrize(("has_java", "count"), [(False, 1), (True, 0)])

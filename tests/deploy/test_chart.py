@@ -15,14 +15,20 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CHART, HERE = ROOT / "deploy/helm/headwater", Path(__file__).parent
 KUBERNETES = "1.34.0"
-RENDERINGS = {"chart_defaults.yaml": (), "chart_rendered.yaml": ("chart_values.yaml",)}
+RENDERINGS = {
+    "chart_defaults.yaml": (),
+    "chart_rendered.yaml": ("chart_values.yaml",),
+    "chart_cluster.yaml": ("chart_cluster_values.yaml",),
+}
 """What `helm template` makes of the chart, by the files with values."""
-RANDOM = re.compile(r"^(  (?:tls\.crt|tls\.key|token): ).*$", re.MULTILINE)
+RANDOM = re.compile(r"^(  (?:(?:ca|tls)\.crt|tls\.key|cluster\.secret|token): ).*$", re.MULTILINE)
 USER = 10_001
 
 
 def digest_of_chart() -> str:
-    files = sorted([*CHART.rglob("*.*"), HERE / "chart_values.yaml"])
+    files = sorted(
+        [*CHART.rglob("*.*"), *(HERE / each for names in RENDERINGS.values() for each in names)]
+    )
     return sha256(b"\0".join(each.read_bytes() for each in files if each.is_file())).hexdigest()
 
 
@@ -59,13 +65,23 @@ def test_kubernetes_accepts_every_manifest(name: str) -> None:
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
 
 
-@pytest.mark.parametrize("name", RENDERINGS)
-def test_the_pod_has_no_rights_one_volume_and_time_to_drain(name: str) -> None:
-    stateful_set = of_kind(name, "StatefulSet")["spec"]
-    pod = stateful_set["template"]["spec"]
+@pytest.mark.parametrize(
+    ("name", "kind", "replicas"),
+    [
+        ("chart_defaults.yaml", "StatefulSet", 1),
+        ("chart_rendered.yaml", "StatefulSet", 1),
+        ("chart_cluster.yaml", "StatefulSet", 3),
+        ("chart_cluster.yaml", "Deployment", 2),
+    ],
+)
+def test_a_pod_has_no_rights_one_volume_and_time_to_drain(
+    name: str, kind: str, replicas: int
+) -> None:
+    found = of_kind(name, kind)["spec"]
+    pod = found["template"]["spec"]
     [container] = pod["containers"]
 
-    assert stateful_set["replicas"] == 1
+    assert found["replicas"] == replicas
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == USER == pod["securityContext"]["fsGroup"]
     assert pod["automountServiceAccountToken"] is False
@@ -75,9 +91,10 @@ def test_the_pod_has_no_rights_one_volume_and_time_to_drain(name: str) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    [claim] = stateful_set["volumeClaimTemplates"]
     writable = [each["name"] for each in container["volumeMounts"] if not each.get("readOnly")]
-    assert writable == [claim["metadata"]["name"], "tmp"]
+    assert writable == ["data", "tmp"]
+    claims = [each["metadata"]["name"] for each in found.get("volumeClaimTemplates", ())]
+    assert claims == (["data"] if kind == "StatefulSet" else [])
     for probe, path in (
         ("startup", "/healthz"),
         ("liveness", "/healthz"),
@@ -99,6 +116,31 @@ def test_the_service_and_the_pod_agree_on_names_and_port() -> None:
     assert {"--http-host=shop.data.svc", "--http-host=headwater.example.org"} <= {
         *container["args"]
     }
+
+
+def test_brokers_have_names_of_their_own_and_at_most_one_is_taken_away() -> None:
+    name = "chart_cluster.yaml"
+    brokers = of_kind(name, "StatefulSet")
+    labels = brokers["spec"]["template"]["metadata"]["labels"]
+    services = {
+        each["metadata"]["name"]: each["spec"]
+        for each in manifests(name)
+        if each["kind"] == "Service"
+    }
+    headless = services[brokers["spec"]["serviceName"]]
+    budget = of_kind(name, "PodDisruptionBudget")["spec"]
+    [worker] = of_kind(name, "Deployment")["spec"]["template"]["spec"]["containers"]
+    [broker] = brokers["spec"]["template"]["spec"]["containers"]
+    [addresses] = [each["value"] for each in worker["env"] if each["name"] == "BROKERS"]
+
+    assert headless["clusterIP"] == "None" and headless["publishNotReadyAddresses"]
+    assert headless["selector"] == labels == budget["selector"]["matchLabels"]
+    assert budget["maxUnavailable"] == 1
+    assert not services["shop"]["selector"].items() <= labels.items()
+    assert addresses.split(",") == [
+        f"shop-brokers-{number}.shop-brokers.data.svc.cluster.local:9092" for number in range(3)
+    ]
+    assert f"--join={addresses}" in broker["args"]
 
 
 def test_secrets_of_ones_own_are_used_instead_of_those_that_are_made() -> None:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headwater.core_log.broker.cluster_balance import ClusterBalance
+from headwater.core_log.broker.replica_losses import losses_in
 from headwater.core_log.foundation.errors import HeadwaterError, NotController
 from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.member_registration import (
+    BrokerRegistrationResponse,
+    MemberRegistrationRequest,
+)
 from headwater.core_log.protocol.messages.api_versions import ApiVersionsRequest
 from headwater.core_log.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
-)
-from headwater.core_log.protocol.messages.broker_registration import (
-    BrokerRegistrationRequest,
-    BrokerRegistrationResponse,
 )
 from headwater.core_log.replication.decisions import NO_ID
 from headwater.core_log.replication.features import MetadataVersions
@@ -161,7 +162,7 @@ class ActiveController:
             return
         liveness.on_gone(broker_id)
 
-    async def register(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+    async def register(self, request: MemberRegistrationRequest) -> BrokerRegistrationResponse:
         broker, liveness = self._broker, self._liveness
         if liveness is None:
             return BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -170,7 +171,8 @@ class ActiveController:
         if not request.listeners or not request.log_dirs:
             return BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REQUEST)
         broker_id, directory_id = request.broker_id, request.log_dirs[0]
-        has_new_disk = self._directory_of(broker_id) not in (NO_ID, directory_id)
+        own_ids = (NO_ID, directory_id, request.former_directory_id)
+        has_new_disk = self._directory_of(broker_id) not in own_ids
         if has_new_disk and liveness.is_live(broker_id, broker.clock.monotonic_ms()):
             return BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
         levels = {each.name: each.max_supported_version for each in request.features}
@@ -194,7 +196,7 @@ class ActiveController:
                 now_ms=broker.clock.now_ms(),
                 is_fenced=True,
                 directory_id=directory_id,
-                has_new_disk=has_new_disk,
+                losses=losses_in(request, broker.image, has_new_disk=has_new_disk),
             )
         )
         liveness.on_heartbeat(broker_id, broker.clock.monotonic_ms())

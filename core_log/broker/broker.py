@@ -18,16 +18,18 @@ from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.forwarder import create_elsewhere
 from headwater.core_log.broker.group_commit import GroupCommit
 from headwater.core_log.broker.in_sync_proposals import InSyncProposals
+from headwater.core_log.broker.metadata_files import METADATA_AT, open_metadata_log
 from headwater.core_log.broker.metadata_quorum import MetadataQuorum, VoteLost
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.peers import Address, Peers, PeerSettings, dial_peer
 from headwater.core_log.broker.quorum_log import MetadataStateLog
+from headwater.core_log.broker.replica_losses import ReplicaLosses
 from headwater.core_log.broker.replicas import Replicas
 from headwater.core_log.broker.transaction_markers import TransactionMarkers
 from headwater.core_log.broker.transaction_verification import TransactionVerifier
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.endpoint import parse_address
-from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.groups.group_coordinator import GroupCoordinator
 from headwater.core_log.groups.transaction_coordinator import TransactionCoordinator
@@ -46,7 +48,7 @@ from headwater.core_log.replication.metadata import (
     MetadataImage,
     Topic,
 )
-from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from headwater.core_log.replication.metadata_log import MetadataLog
 from headwater.core_log.replication.quorum import ElectionState
 from headwater.core_log.replication.quorum_state import write_quorum_state
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
@@ -121,6 +123,7 @@ class Broker:
         self.peers: Peers = self.member.peers
         """The other brokers of the cluster."""
         self.replicas = Replicas(self)
+        self.losses = ReplicaLosses(self)
         self.proposals = InSyncProposals(self)
         self.find_led = self.replicas.find_led
         self.find_readable = self.replicas.find_readable
@@ -133,9 +136,7 @@ class Broker:
         self.quotas = ClientQuotas(clock)
         self.audit = AuditLog(store.files, store.log_directory.parent, clock)
         self.active_controller = ActiveController(self)
-        metadata_log = store.open_partition(
-            METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
-        )
+        metadata_log = open_metadata_log(store, settings)
         self.snapshots = MetadataSnapshots(store.files, metadata_log.directory)
         self.metadata = MetadataLog(self._enter_metadata(metadata_log), self.snapshots, self._apply)
         self._committed = asyncio.Event()
@@ -244,9 +245,11 @@ class Broker:
         coordinator ready."""
         self.address = (host, port)
         self.metadata.load_snapshot()
+        self._check_syncs(is_alone=self.quorum.is_alone)
         self._take_part()
         if self.quorum.is_alone:
             await self.metadata.change(self.finalize_features)
+            self._check_syncs(is_alone=not self.has_others)
             self.broker_epoch = await self.metadata.change(self._register_alone)
         else:
             self.broker_epoch = await self.member.register()
@@ -261,11 +264,21 @@ class Broker:
             )
         self.quotas.use(self.image.quotas)
         self.proposals.start()
+        self.store.forget_missing(lambda at: self.image.partition(*at) is not None)
+        await self.losses.tell()
         self.store.report_strays()
         self.coordination = Coordination(self, self._random)
         await self.coordination.load()
         await self.member.until_unfenced()
+        await self.metadata.finish_applying()  # of what it leads from then on
         self.is_open = True
+
+    def _check_syncs(self, *, is_alone: bool) -> None:
+        if self.settings.fsync == "never" and not is_alone:
+            raise ConfigError(
+                "a broker of a cluster must not run with fsync=never",
+                hint="leave fsync out: what a cluster promises is on its disks",
+            )
 
     def _register_alone(self) -> Decision[int]:
         """An only voter decides alone that it lives."""
@@ -279,6 +292,7 @@ class Broker:
             rack=self.settings.rack or None,
             now_ms=self.clock.now_ms(),
             directory_id=directory_id,
+            is_fenced=has_others,  # until its partitions are open
         )
 
     def _take_part(self) -> None:
@@ -317,6 +331,8 @@ class Broker:
             self.authorizer.use(self.image.acls.values())
         if changes.has_other_quotas:
             self.quotas.use(self.image.quotas)
+        if 0 <= self.quorum.quorum.voters.latest_offset < self.quorum.high_watermark:
+            self.store.note_others(not self.quorum.is_alone)  # it is committed who votes
         self.member.on_metadata()
         self.active_controller.on_metadata()
         return self.replicas.apply(changes)
@@ -378,6 +394,9 @@ class Broker:
             quorum = self._new_quorum(log)
         self.quorum = quorum
         quorum.on_role = self._on_role
+        quorum.on_doubt_ended = lambda: self.store.forget_loss(METADATA_AT)
+        if quorum.is_alone:
+            self.store.forget_loss(METADATA_AT)
         quorum.install_snapshot = self._install_snapshot
         quorum.on_commit = lambda: None if quorum.is_alone else self._committed.set()
         partition = self.replicas.add(Partition(METADATA_ID, log, quorum, self.committer))
@@ -406,6 +425,7 @@ class Broker:
             random=self._random,
             snapshot=snapshot,
             is_founder=not self.store.has_joined,
+            is_doubtful=METADATA_AT in self.store.losses,
         )
 
     def _after_round(self, partitions: Sequence[Partition]) -> None:
@@ -484,6 +504,7 @@ class Broker:
         self.store.close(clean=False)
 
     def _end_membership(self) -> None:
+        self.losses.stop()
         self.active_controller.end()
         self.member.end()
         if self._follower is not None:
@@ -501,7 +522,7 @@ class Broker:
             is_settled = await self._settle()
         finally:  # whatever was written is synced
             await self.committer.close()
-            self.store.close(clean=is_settled)
+            self.store.close(clean=is_settled, broker_epoch=self.broker_epoch)
             self.replicas.clear()
 
     async def _settle(self) -> bool:

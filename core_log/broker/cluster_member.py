@@ -19,17 +19,15 @@ from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.links.node import open_link
 from headwater.core_log.links.rpc import Dial, Rpc
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.member_registration import MemberRegistrationRequest
 from headwater.core_log.protocol.message import Request
 from headwater.core_log.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from headwater.core_log.protocol.messages.broker_registration import (
-    BrokerFeature,
-    BrokerListener,
-    BrokerRegistrationRequest,
-)
+from headwater.core_log.protocol.messages.broker_registration import BrokerFeature, BrokerListener
 from headwater.core_log.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.liveness import Sessions
 from headwater.core_log.security.principal import CLUSTER
 from headwater.core_log.storage.properties import decode_uuid
@@ -56,7 +54,7 @@ class ClusterMember:
         self._incarnation_id = broker.new_id()
         self._beats: asyncio.Task[None] | None = None
         self._sessions = Sessions()
-        self._unfenced = asyncio.Event()
+        self._is_ready, self._unfenced = False, asyncio.Event()
         self._lives: dict[int, int] = {}
         """The epochs of the brokers that were alive when the metadata was last looked at."""
         self.peers = Peers(
@@ -128,7 +126,8 @@ class ClusterMember:
 
     async def _try_to_register(self) -> tuple[ErrorCode, int]:
         broker, (host, port) = self._broker, self._broker.address
-        request = BrokerRegistrationRequest(
+        former = broker.store.former_directory_id
+        request = MemberRegistrationRequest(
             broker_id=broker.node_id,
             cluster_id=broker.cluster_id,
             incarnation_id=self._incarnation_id,
@@ -141,7 +140,9 @@ class ClusterMember:
             ],
             rack=broker.settings.rack or None,
             log_dirs=(decode_uuid(broker.store.directory_id),),
-            previous_broker_epoch=broker.broker_epoch,
+            previous_broker_epoch=max(broker.broker_epoch, broker.store.stop_epoch),
+            former_directory_id=ZERO_UUID if former is None else decode_uuid(former),
+            losses=broker.losses.list(),
         )
         try:
             answer = await self.peers.ask_controller(request)
@@ -165,7 +166,9 @@ class ClusterMember:
             self._beats = asyncio.get_running_loop().create_task(self._beat())
 
     async def until_unfenced(self) -> None:
-        """Returns once this broker may lead and be in sync."""
+        """Returns once this broker may lead and be in sync. Called when its partitions are open,
+        and the controller knows what they have lost."""
+        self._is_ready = True
         self.on_metadata()
         await self._unfenced.wait()
 
@@ -189,6 +192,7 @@ class ClusterMember:
                 broker_id=broker.node_id,
                 broker_epoch=broker.broker_epoch,
                 current_metadata_offset=broker.image.end_offset,
+                want_fence=not self._is_ready,
             )
         )
         if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:

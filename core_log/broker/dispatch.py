@@ -61,12 +61,17 @@ SERVED: dict[int, ServedApi] = {}
 
 
 def handles(
-    request: type, *, advertised_from: int | None = None, is_forwarded: bool = False
+    request: type,
+    *,
+    advertised_from: int | None = None,
+    is_forwarded: bool = False,
+    name: str = "",
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-    """Registers the handler of an ordinary API."""
+    """Registers the handler of an ordinary API. Its `name` is that of the request, but for one with
+    private fields."""
 
     def register(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        _enter(request, advertised_from, handler=handler, is_forwarded=is_forwarded)
+        _enter(request, advertised_from, name, handler=handler, is_forwarded=is_forwarded)
         return handler
 
     return register
@@ -87,6 +92,7 @@ def handles_raw(
 def _enter(
     request: Any,
     advertised_from: int | None,
+    name: str = "",
     *,
     handler: Handler | None = None,
     raw: RawHandler | None = None,
@@ -96,7 +102,7 @@ def _enter(
     assert key not in SERVED, f"two handlers for API {key}"
     SERVED[key] = ServedApi(
         key,
-        request.__name__.removesuffix("Request"),
+        name or request.__name__.removesuffix("Request"),
         (low, high),
         low if advertised_from is None else advertised_from,
         request,

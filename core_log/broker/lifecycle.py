@@ -346,6 +346,7 @@ class PartitionRecovery:
             pause = self._pauses.get(at)
             if pause is None or pause.until_ms <= now_ms:
                 await self._try(at, now_ms)
+        self._broker.losses.look()
         await self._broker.finish_transactions()
         self._broker.store.keep_reserve()
 

@@ -98,6 +98,7 @@ class MetadataQuorum:
         random: Random,
         snapshot: SnapshotHead | None = None,
         is_founder: bool = True,
+        is_doubtful: bool = False,
     ) -> None:
         """A founder has begun the cluster, so that it votes until a record says otherwise."""
         self._log, self._files, self._clock, self._random = log, files, clock, random
@@ -117,6 +118,7 @@ class MetadataQuorum:
         self.on_role: Callable[[], None] = lambda: None
         """Called when this node begins to lead, or has lost the lead."""
         self.on_commit: Callable[[], None] = lambda: None
+        self.on_doubt_ended: Callable[[], None] = lambda: None
         self.install_snapshot: Callable[[bytes], Awaitable[None]] = no_snapshot
         """Puts a snapshot in the place of the log and the image; it calls `on_snapshot`."""
         self._view = LogView(log, NO_EPOCH if snapshot is None else snapshot.epoch)
@@ -124,6 +126,8 @@ class MetadataQuorum:
         self._tell_ms = 0
         """Before this time the leader is not told again where this node listens."""
         voters = self._read_voters(is_founder=is_founder)
+        if is_doubtful and not is_founder and voters.latest == {replica}:
+            raise VoteLost("record of the voters is lost", directory=str(log.directory))
         self.quorum = Quorum(
             replica,
             self._view,
@@ -132,6 +136,7 @@ class MetadataQuorum:
             timeouts=timeouts,
             jitter_ms=lambda: random.randrange(timeouts.election_ms),
             now_ms=clock.monotonic_ms(),
+            is_doubtful=is_doubtful,
         )
         if self.is_alone:
             self._do(self.quorum.on_tick(clock.monotonic_ms()))
@@ -334,6 +339,8 @@ class MetadataQuorum:
                 self.places.truncate_to(effects.truncate_to)
             for record in effects.append:
                 self._append(record)
+            if effects.ends_doubt:
+                self.on_doubt_ended()
         except OSError as error:
             self._fail(error)
             refused = refusal_of(self._files, self._log.directory, error)
@@ -585,6 +592,7 @@ class MetadataQuorum:
         for offset, each in voters:
             self.places.add(offset, each)
         keys = [(offset, frozenset(each.key for each in found)) for offset, found in voters]
-        self.do(self.quorum.on_append(keys, committed_to=said.high_watermark))
+        mark, is_at_end = said.high_watermark, not records
+        self.do(self.quorum.on_append(keys, committed_to=mark, is_at_end=is_at_end))
         if len(records) and self._partition is not None:
             self._partition.on_written(is_urgent=True)

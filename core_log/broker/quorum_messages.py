@@ -3,6 +3,12 @@
 from typing import Any, NamedTuple
 
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.member_vote import (
+    MemberVotedPartition,
+    MemberVotedTopic,
+    MemberVoteRequest,
+    MemberVoteResponse,
+)
 from headwater.core_log.protocol.messages.begin_quorum_epoch import (
     BeginEpochAnswerPartition,
     BeginEpochAnswerTopic,
@@ -39,14 +45,7 @@ from headwater.core_log.protocol.messages.update_raft_voter import (
     UpdateRaftVoterRequest,
     VoterListener,
 )
-from headwater.core_log.protocol.messages.vote import (
-    VotedPartition,
-    VotedTopic,
-    VotePartition,
-    VoteRequest,
-    VoteResponse,
-    VoteTopic,
-)
+from headwater.core_log.protocol.messages.vote import VotePartition, VoteTopic
 from headwater.core_log.protocol.primitives import ZERO_UUID
 from headwater.core_log.replication.ballots import Ballot, BallotAnswer
 from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
@@ -72,7 +71,7 @@ class Sender(NamedTuple):
     port: int
 
 
-def vote_request(ballot: Ballot, sender: Sender) -> VoteRequest:
+def vote_request(ballot: Ballot, sender: Sender) -> MemberVoteRequest:
     partition = VotePartition(
         replica_epoch=ballot.epoch,
         replica_id=ballot.candidate.node_id,
@@ -82,14 +81,14 @@ def vote_request(ballot: Ballot, sender: Sender) -> VoteRequest:
         last_offset=ballot.end_offset,
         pre_vote=ballot.is_pre_vote,
     )
-    return VoteRequest(
+    return MemberVoteRequest(
         cluster_id=sender.cluster_id,
         voter_id=ballot.voter.node_id,
         topics=(VoteTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),),
     )
 
 
-def read_vote_request(request: VoteRequest) -> Ballot | None:
+def read_vote_request(request: MemberVoteRequest) -> Ballot | None:
     """Returns the ballot; None for anything but the metadata's partition."""
     if not is_metadata(request):
         return None
@@ -104,24 +103,29 @@ def read_vote_request(request: VoteRequest) -> Ballot | None:
     )
 
 
-def vote_response(answer: BallotAnswer, *, code: ErrorCode = ErrorCode.NONE) -> VoteResponse:
-    partition = VotedPartition(
+def vote_response(answer: BallotAnswer, *, code: ErrorCode = ErrorCode.NONE) -> MemberVoteResponse:
+    partition = MemberVotedPartition(
         error_code=code,
         leader_id=answer.leader,
         leader_epoch=answer.epoch,
         vote_granted=answer.is_granted,
+        is_doubtful=answer.is_doubtful,
     )
-    return VoteResponse(topics=(VotedTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    return MemberVoteResponse(
+        topics=(MemberVotedTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),)
+    )
 
 
-def read_vote_response(response: VoteResponse) -> BallotAnswer | None:
+def read_vote_response(response: MemberVoteResponse) -> BallotAnswer | None:
     """Returns the answer; None if the voter refuses to take part."""
     if response.error_code or not is_metadata(response):
         return None
     said = response.topics[0].partitions[0]
     if said.error_code not in (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH):
         return None
-    return BallotAnswer(said.vote_granted, said.leader_epoch, said.leader_id)
+    return BallotAnswer(
+        said.vote_granted, said.leader_epoch, said.leader_id, is_doubtful=said.is_doubtful
+    )
 
 
 def begin_epoch_request(

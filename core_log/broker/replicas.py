@@ -318,7 +318,12 @@ class Replicas:
         self._found[partition.topic_id.bytes, partition.index] = partition
         return partition
 
-    def _drop(self, name: str, index: int) -> None:
+    def begin_anew(self, at: TopicPartition) -> None:
+        """Opens a partition whose files were set aside, empty, to be copied."""
+        self._forget(*at)
+        self.settle(at)
+
+    def _forget(self, name: str, index: int) -> None:
         partition = self._hosted.pop((name, index), None)
         self._reasons.pop((name, index), None)
         if partition is not None:
@@ -327,6 +332,9 @@ class Replicas:
             self.fetchers.leave(partition)
             partition.close_waiters()
             self._tell_resigned(partition)
+
+    def _drop(self, name: str, index: int) -> None:
+        self._forget(name, index)
         try:
             removal = self._broker.store.delete_partition(name, index)
         except (OSError, StorageFailed) as error:  # the others must be removed all the same

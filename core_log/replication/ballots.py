@@ -28,6 +28,8 @@ class BallotAnswer:
     is_granted: bool
     epoch: int
     leader: int = NOBODY
+    is_doubtful: bool = False
+    """The voter's log may lack what it had on its disk: whatever is granted by it says little."""
 
 
 @dataclass(slots=True)
@@ -37,13 +39,22 @@ class Count:
     voters: Voters
     granted: set[ReplicaKey] = field(default_factory=set)
     refused: set[ReplicaKey] = field(default_factory=set)
+    doubtful: set[ReplicaKey] = field(default_factory=set)
 
-    def note(self, voter: ReplicaKey, *, is_granted: bool) -> None:
-        (self.granted if is_granted else self.refused).add(voter)
+    def note(self, voter: ReplicaKey, answer: BallotAnswer) -> None:
+        (self.granted if answer.is_granted else self.refused).add(voter)
+        if answer.is_doubtful:
+            self.doubtful.add(voter)
 
     @property
     def has_won(self) -> bool:
-        return is_majority(self.granted, self.voters)
+        """Of voters whose logs are as they promised a majority is enough. With the others all must
+        agree: then nobody has more than the candidate."""
+        return is_majority(self.granted - self.doubtful, self.voters) or self._is_unanimous
+
+    @property
+    def _is_unanimous(self) -> bool:
+        return bool(self.voters) and self.voters <= self.granted
 
     @property
     def unanswered(self) -> list[ReplicaKey]:

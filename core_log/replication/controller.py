@@ -36,7 +36,9 @@ from headwater.core_log.replication.decisions import (
     permit_all,
 )
 from headwater.core_log.replication.elections import (
+    NO_LOSSES,
     ElectionRules,
+    Losses,
     after_loss,
     after_lower_min,
     after_registration,
@@ -319,7 +321,7 @@ class Controller:
         now_ms: int = 0,
         is_fenced: bool = False,
         directory_id: UUID = NO_ID,
-        has_new_disk: bool = False,
+        losses: Losses = NO_LOSSES,
     ) -> Decision[int]:
         """Registers a started broker; returns its epoch, which is the offset of its record. It
         leads its partitions under a new epoch, even after a clean stop: the present second, so that
@@ -334,7 +336,7 @@ class Controller:
             broker_id,
             self._rules_of,
             is_fenced=is_fenced,
-            has_new_disk=has_new_disk,
+            losses=losses,
         )
         return Decision(epoch, [broker, *self._from_now(changes, now_ms)])
 

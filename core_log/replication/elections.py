@@ -1,13 +1,15 @@
 """Elects the leaders of partitions from the in-sync replicas, and without one of these from the
 eligible ones (KIP-966): those that dropped out while the high watermark stood still."""
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+from uuid import UUID
 
 from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
 from headwater.core_log.replication.metadata_records import (
     Assignment,
+    Doubt,
     PartitionChangeRecord,
     PartitionRecord,
 )
@@ -23,25 +25,58 @@ class ElectionRules(NamedTuple):
 RulesOf = Callable[[Topic], ElectionRules]
 
 
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What a broker says at its registration about its replicas, by topic and partition."""
+
+    certain: Collection[tuple[UUID, int]] = ()
+    """They lack records that were on disk."""
+    doubtful: Mapping[tuple[UUID, int], Doubt] = field(default_factory=dict)
+    """They may lack some."""
+    has_new_disk: bool = False
+    """Nothing is left of any of them."""
+    is_older_copy: bool = False
+    """All of them are as they were in an earlier life of the broker."""
+
+    def is_certain(self, partition: PartitionRecord) -> bool:
+        at = (partition.topic_id, partition.partition)
+        return self.has_new_disk or self.is_older_copy or at in self.certain
+
+
+NO_LOSSES = Losses()
+
+
 def after_registration(
     image: MetadataImage,
     broker_id: int,
     rules_of: RulesOf,
     *,
     is_fenced: bool = False,
-    has_new_disk: bool = False,
+    losses: Losses = NO_LOSSES,
 ) -> Iterator[PartitionChangeRecord]:
     """Returns the changes after a broker has (re)started: it must prove again that it has the
     leader's records. It leads only if no other replica can, once it is not fenced, and always under
     a new epoch: records that it lost before must not be mistaken for new ones. On a new disk it has
-    nothing, so that it cannot be elected before it has copied everything."""
+    nothing, so that it cannot be elected before it has copied everything; neither can it where it
+    has lost records, unless there is no other replica that had them."""
     alive = {*image.alive} - {broker_id} if is_fenced else {*image.alive, broker_id}
-    lost = (broker_id,) if has_new_disk else ()
     for topic, each in _partitions_of(image, broker_id):
         others = [replica for replica in each.in_sync if replica != broker_id]
         is_restart = each.leader == broker_id
+        complete = _complete(each)
+        is_lost = losses.is_certain(each) and (losses.has_new_disk or complete != {broker_id})
+        doubt = losses.doubtful.get((each.topic_id, each.partition))
+        doubtful = [known for known in each.doubtful if not is_lost or known.broker_id != broker_id]
+        if doubt is not None and broker_id in complete and not is_lost:
+            doubtful = [*(known for known in doubtful if known.broker_id != broker_id), doubt]
         change = change_in_sync(
-            each, others, alive, rules_of(topic), is_new_epoch=is_restart, lost=lost
+            each,
+            others,
+            alive,
+            rules_of(topic),
+            is_new_epoch=is_restart,
+            lost=(broker_id,) if is_lost else (),
+            doubtful=doubtful,
         )
         if change is not None:
             yield change
@@ -89,37 +124,62 @@ def change_in_sync(
     *,
     is_new_epoch: bool = False,
     lost: Collection[int] = (),
+    doubtful: Collection[Doubt] | None = None,
     assignment: Assignment | None = None,
 ) -> PartitionChangeRecord | None:
     """Returns the change that makes `wanted` the in-sync set, with its leader and its eligible
     replicas; None if all stays as it is. A leader that stays keeps its epoch, unless `is_new_epoch`
-    or a replica is removed. Those that have `lost` their disk are not eligible any more. A move
-    ends once all that stay are in sync."""
+    or a replica is removed. Those that have `lost` records are not eligible any more, nor are the
+    `doubtful`. A move ends once all that stay are in sync."""
     moved = _ended(assignment or before.assignment, wanted)
     replicas, enough = moved.replicas, moved.enough(rules.min_in_sync)
     in_sync = tuple(each for each in replicas if each in wanted)
+    doubts = {
+        each.broker_id: each
+        for each in (before.doubtful if doubtful is None else doubtful)
+        if each.broker_id in replicas and each.broker_id not in in_sync
+    }
     eligible: tuple[int, ...] = ()
     if len(in_sync) < enough:
-        complete = {*before.in_sync, *before.eligible} - {*in_sync, *lost}
+        complete = {*before.in_sync, *before.eligible} - {*in_sync, *lost, *doubts}
         eligible = tuple(each for each in replicas if each in complete)
     leader = before.leader
     if leader not in in_sync or leader not in alive:
         leader = _first(in_sync, alive)
     if leader == NO_LEADER and not in_sync:
         leader = _first(eligible, alive)
+        if leader == NO_LEADER and not eligible:
+            leader = _most_complete(doubts, replicas, alive)
         if leader == NO_LEADER and rules.allows_unclean:
             leader, eligible = _first((*moved.origin, *moved.adding), alive), ()
         if leader != NO_LEADER:
             in_sync = (leader,)
             rest = tuple(each for each in eligible if each != leader)
             eligible = rest if len(in_sync) < enough else ()
+    left = () if leader != NO_LEADER else tuple(doubts[each] for each in replicas if each in doubts)
     after = (in_sync, eligible, leader)
-    is_same = after == (before.in_sync, before.eligible, before.leader)
+    is_same = (*after, left) == (before.in_sync, before.eligible, before.leader, before.doubtful)
     if is_same and moved == before.assignment and not is_new_epoch:
         return None
     is_new_epoch = is_new_epoch or not {*replicas}.issuperset(before.replicas)
-    change = change_of(before, *after, is_new_epoch=is_new_epoch)
+    change = change_of(before, *after, is_new_epoch=is_new_epoch, doubtful=left)
     return change if moved == before.assignment else replace(change, **moved._asdict())
+
+
+def _complete(partition: PartitionRecord) -> set[int]:
+    """Returns the replicas of which one has all that is committed, as far as is known."""
+    doubtful = (each.broker_id for each in partition.doubtful)
+    return {*partition.in_sync, *partition.eligible, *doubtful}
+
+
+def _most_complete(
+    doubts: Mapping[int, Doubt], replicas: Collection[int], alive: Collection[int]
+) -> int:
+    """Returns the doubtful replica that has most, once all of them are back."""
+    if not doubts or any(each not in alive for each in doubts):
+        return NO_LEADER
+    found = [doubts[each] for each in replicas if each in doubts]
+    return max(found, key=lambda each: (each.last_epoch, each.end_offset)).broker_id
 
 
 def _ended(assignment: Assignment, in_sync: Collection[int]) -> Assignment:
@@ -146,6 +206,7 @@ def change_of(
     leader: int,
     *,
     is_new_epoch: bool,
+    doubtful: tuple[Doubt, ...] = (),
 ) -> PartitionChangeRecord:
     return PartitionChangeRecord(
         before.topic_id,
@@ -155,4 +216,5 @@ def change_of(
         before.leader_epoch + (is_new_epoch or leader != before.leader),
         before.partition_epoch + 1,
         eligible,
+        doubtful=doubtful,
     )

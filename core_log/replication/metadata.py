@@ -283,6 +283,7 @@ class MetadataImage:
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             eligible=record.eligible,
+            doubtful=record.doubtful,
             replicas=before.replicas if record.replicas is None else record.replicas,
             adding=before.adding if record.adding is None else record.adding,
             removing=before.removing if record.removing is None else record.removing,

@@ -11,7 +11,7 @@ from headwater.core_log.foundation.errors import DecodeError
 FIRST_VERSION = 1
 METADATA_FEATURE = "headwater.metadata.version"
 """The feature whose finalized level is the newest version of the metadata that may be written."""
-METADATA_VERSION = 2
+METADATA_VERSION = 3
 """The newest version of the metadata that this code reads. A record that older brokers cannot read
 comes with a new one, and is written once all brokers of the cluster read that."""
 NO_ID = UUID(int=0)
@@ -21,6 +21,15 @@ def since(version: int, default: object) -> Any:
     """Declares a field that came with this version of its record. A record is written in the oldest
     version that holds it, so that older brokers read what they understand, and stop at the rest."""
     return field(default=default, metadata={"version": version})
+
+
+class Doubt(NamedTuple):
+    """A replica that had all that was committed, and may have lost some of it, with its end. It is
+    elected only if no other replica has more."""
+
+    broker_id: int
+    last_epoch: int
+    end_offset: int
 
 
 class Assignment(NamedTuple):
@@ -91,6 +100,7 @@ class PartitionRecord:
     eligible: tuple[int, ...] = since(2, ())
     adding: tuple[int, ...] = since(3, ())
     removing: tuple[int, ...] = since(3, ())
+    doubtful: tuple[Doubt, ...] = since(4, ())
 
     @property
     def assignment(self) -> Assignment:
@@ -112,6 +122,7 @@ class PartitionChangeRecord:
     replicas: tuple[int, ...] | None = since(3, None)
     adding: tuple[int, ...] | None = since(3, None)
     removing: tuple[int, ...] | None = since(3, None)
+    doubtful: tuple[Doubt, ...] = since(4, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +310,8 @@ _NEWER_THAN_FIRST = {
     ("cluster-config", 1): 2,
     ("broker-config", 1): 2,
     ("client-quota", 1): 2,
+    ("partition", 4): 3,
+    ("partition-change", 4): 3,
 }
 """Kinds and versions of records, with the version of the metadata that they came with, where that
 is not the first."""
@@ -332,8 +345,12 @@ def _version_of(record: MetadataRecord) -> tuple[int, dict[str, object]]:
     for name, came_with in _FIELDS[kind].items():
         value = getattr(record, name)
         if came_with == FIRST_VERSION or value != _DEFAULTS[kind, name]:
-            version, values[name] = max(version, came_with), value
+            version, values[name] = max(version, came_with), _plain(name, value)
     return version, values
+
+
+def _plain(name: str, value: Any) -> object:
+    return [tuple(each) for each in value] if name == "doubtful" else value
 
 
 def decode_record(data: bytes) -> MetadataRecord:
@@ -365,4 +382,6 @@ def decode_record(data: bytes) -> MetadataRecord:
 def _value(name: str, value: Any) -> Any:
     if name in _IDS:
         return UUID(value)
+    if name == "doubtful":
+        return tuple(Doubt(*each) for each in value)
     return tuple(value) if name in _LISTS and value is not None else value

@@ -122,6 +122,8 @@ class QuorumEffects:
     commit_to: int | None = None
     role: Role | None = None
     """The new role, if it has changed."""
+    ends_doubt: bool = False
+    """The log has everything again that it may have lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +171,11 @@ class Quorum:
         timeouts: Timeouts,
         jitter_ms: Callable[[], int],
         now_ms: int,
+        is_doubtful: bool = False,
     ) -> None:
-        """`jitter_ms` returns what is added by chance to the time of an election."""
+        """`jitter_ms` returns what is added by chance to the time of an election. A doubtful log
+        may have lost records that were on disk."""
+        self.is_doubtful = is_doubtful
         self.replica, self._log, self.voters = replica, log, voters
         self._timeouts, self._jitter_ms = timeouts, jitter_ms
         self.epoch, self.voted = stored.epoch, stored.voted
@@ -266,7 +271,7 @@ class Quorum:
             self._set_role(Role.UNATTACHED)
             self._store()
             self._deadline_ms = now_ms + self._election_ms()
-        return BallotAnswer(is_granted, self.epoch, self.leader), self._effects()
+        return BallotAnswer(is_granted, self.epoch, self.leader, self.is_doubtful), self._effects()
 
     def _is_grantable(self, asked: Ballot, now_ms: int) -> bool:
         log = self._log
@@ -284,7 +289,7 @@ class Quorum:
         if not is_news and asked.epoch == self.epoch:
             role = Role.PROSPECTIVE if asked.is_pre_vote else Role.CANDIDATE
             if self.role is role:
-                self._count.note(asked.voter, is_granted=answer.is_granted)
+                self._count.note(asked.voter, answer)
                 self._on_counted(now_ms)
         return self._effects()
 
@@ -331,13 +336,19 @@ class Quorum:
         return self._effects()
 
     def on_append(
-        self, voters: Sequence[tuple[int, Voters]] = (), *, committed_to: int = 0
+        self,
+        voters: Sequence[tuple[int, Voters]] = (),
+        *,
+        committed_to: int = 0,
+        is_at_end: bool = False,
     ) -> QuorumEffects:
         """Called when records are appended, with the sets of voters among them by offset, and the
-        leader's high watermark."""
+        leader's high watermark; or `is_at_end`: the leader has no more."""
         for offset, each in voters:
             self.voters.add(offset, each)
         self._commit(min(committed_to, self._log.end_offset))
+        if is_at_end and self.role is Role.FOLLOWER and self._log.last_epoch == self.epoch:
+            self._end_doubt()  # whoever leads without this vote has all that this node promised
         return self._effects()
 
     def on_durable(self, now_ms: int) -> QuorumEffects:
@@ -345,6 +356,10 @@ class Quorum:
         if self.role is Role.LEADER:
             self._advance(now_ms)
         return self._effects()
+
+    def _end_doubt(self) -> None:
+        self._draft = replace(self._draft, ends_doubt=self.is_doubtful)
+        self.is_doubtful = False
 
     def on_snapshot(self, end_offset: int, voters: Voters) -> QuorumEffects:
         """Called when a snapshot of the leader has replaced our log, which now begins and ends
@@ -456,7 +471,7 @@ class Quorum:
 
     def _begin_count(self, now_ms: int) -> None:
         self._count = Count(self.voters.latest)
-        self._count.note(self.replica, is_granted=True)
+        self._count.note(self.replica, BallotAnswer(True, self.epoch, NOBODY, self.is_doubtful))
         self._deadline_ms = now_ms + self._election_ms()
         self._retry_ms = now_ms
         self._on_counted(now_ms)
@@ -478,6 +493,7 @@ class Quorum:
         self._deadline_ms = now_ms + self._timeouts.check_quorum_ms
         self._retry_ms = now_ms
         self._store()
+        self._end_doubt()
         self._draft = replace(self._draft, append=(LeaderChange(self.leader),))
 
     @property

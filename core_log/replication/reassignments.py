@@ -165,7 +165,7 @@ class Reassignments:
         change = change_in_sync(before, before.in_sync, self._image.alive, rules, assignment=wanted)
         if change is None or change.leader != NO_LEADER:
             return change
-        if before.leader == NO_LEADER and (change.in_sync or change.eligible):
+        if before.leader == NO_LEADER and (change.in_sync or change.eligible or change.doubtful):
             return change
         return RequestRefusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -9,6 +9,7 @@ from headwater.core_log.foundation.errors import CorruptBatch, DecodeError
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from headwater.core_log.records.record_codec import decode_batch, encode_batch
 from headwater.core_log.storage.files import File, Files, write_all
+from headwater.core_log.storage.losses import Loss, note_loss
 from headwater.core_log.storage.scan import CheckedBatches, find_batch
 from headwater.core_log.storage.segment import INDEX, LOG, TIMES, Segment, file_name
 from headwater.core_log.storage.swap import base_offsets, cleaned_path
@@ -52,6 +53,7 @@ def empty_damaged(
         reach = promise.recovery_point if following is None else following
         found = list(_damaged(file, base, reach, is_last=following is None))
         if found:
+            note_loss(files, directory, Loss.CERTAIN)
             segment = Mended(files, directory, base, promise.recovery_point)
             copy = segment.copy(now_ms)
             segment.write(found)

@@ -1,6 +1,6 @@
 """How much of a partition is on disk: jobs that sync it, and what their success proves."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,14 +54,22 @@ class SyncJob:
 class RemovalJob:
     """Renamed files to remove in a thread, because deleting large files is slow."""
 
-    __slots__ = ("_directory", "_file_system", "_paths")
+    __slots__ = ("_before", "_directory", "_file_system", "_paths")
 
     def __init__(
-        self, file_system: Files, paths: list[Path], *, directory: Path | None = None
+        self,
+        file_system: Files,
+        paths: list[Path],
+        *,
+        directory: Path | None = None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
+        """`before` is called first; if it fails, nothing is removed."""
         self._file_system, self._paths, self._directory = file_system, paths, directory
+        self._before = before
 
     def run(self) -> None:
+        self._before()
         for path in self._paths:
             self._file_system.remove(path)
         if self._directory is not None:

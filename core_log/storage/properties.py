@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -63,11 +64,15 @@ def write_clean_stop(files: Files, directory: Path, *, broker_epoch: int) -> Non
     files.replace(directory / CLEAN_STOP, content.encode())
 
 
-def take_clean_stop(files: Files, directory: Path) -> bool:
-    """Returns whether the last stop was clean, and removes its mark, on disk on return."""
+def take_clean_stop(files: Files, directory: Path) -> int | None:
+    """Returns the broker epoch of the last stop if it was clean, -1 if the mark names none, and
+    removes the mark, on disk on return."""
     path = directory / CLEAN_STOP
     if not files.exists(path):
-        return False
+        return None
+    epoch = -1
+    with suppress(ValueError, KeyError, TypeError):
+        epoch = int(json.loads(files.read(path))["brokerEpoch"])
     files.remove(path)
     files.sync_directory(directory)
-    return True
+    return epoch

@@ -9,6 +9,7 @@ from headwater.core_log.storage.checkpoints import Checkpoints
 from headwater.core_log.storage.files import Files
 from headwater.core_log.storage.leader_epochs import EpochCache
 from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.losses import Loss, note_loss, read_loss
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
 from headwater.core_log.storage.producers import ProducerStates
@@ -39,6 +40,12 @@ class LogRecovery:
         self._checkpoints, self._now_ms = checkpoints, now_ms
         self._epochs = EpochCache(files, directory)
         self.cut: Truncation | None = None
+        self.loss = read_loss(files, directory)
+        """What the partition lacks, as this or an earlier opening has found."""
+
+    def note_loss(self, loss: Loss) -> None:
+        note_loss(self._files, self._directory, loss)
+        self.loss = read_loss(self._files, self._directory)
 
     def open_trusting(self) -> PartitionLog:
         """Opens after a clean stop: everything is on disk, and only the newest batches are read."""
@@ -70,6 +77,7 @@ class LogRecovery:
             indexed_to=self._indexed_to(snapshots, recovery_point),
             may_skip=may_skip,
             now_ms=self._now_ms,
+            note_doubt=lambda: self.note_loss(Loss.DOUBTFUL),
         )
         tail.check()
         self.cut, end_offset = tail.cut, tail.end_offset

@@ -1,7 +1,7 @@
 """The storage of one broker: a data directory owned by one process, and its partitions."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from headwater.core_log.storage.checkpoints import Checkpoints
 from headwater.core_log.storage.durability import RemovalJob
 from headwater.core_log.storage.files import File, Files
 from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.losses import Loss, forget_loss, partitions_set_aside
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.properties import (
     META,
@@ -39,10 +40,10 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = "1"
 LOCK, ENDPOINT, LOG_DIRECTORY, RESERVE = "lock", "endpoint.json", "log", "reserve"
-JOINED = "joined"
+JOINED, FORMER_ID = "joined", "former.directory.id"
 RESERVE_BYTES = 256 << 10
 """Disk space kept in reserve: enough to start on a full disk and to delete topics there."""
-DELETING, STRAY = "-delete", "-stray"
+DELETING, STRAY, DAMAGED = "-delete", "-stray", "-damaged"
 FILE_NAME_MAX = 255
 SECRET_MODE = 0o600
 
@@ -64,9 +65,11 @@ class Store:
         self.data, self.files, self._clock, self._random = data, files, clock, random
         self._lock: File | None = lock
         self.cluster_id, self.directory_id = identity["cluster.id"], identity["directory.id"]
+        self.former_directory_id = identity.get(FORMER_ID)
+        """The id under which others may know this directory, which still has its partitions."""
         self.has_joined = identity.get(JOINED) == "true"
-        """Whether the directory was made for a cluster that others had begun: it does not vote
-        until a record says so."""
+        """Whether the cluster has other brokers that may vote: this one votes only if a record says
+        so."""
         self.log_directory = data / LOG_DIRECTORY
         self.checkpoints = Checkpoints(files, self.log_directory)
         self._partitions: dict[TopicPartition, PartitionLog] = {}
@@ -75,9 +78,17 @@ class Store:
         self._renewed: set[TopicPartition] = set()
         self.spend_reserve()  # a start needs space, too
         self._found = self._scan()
-        self.checkpoints.retain(self._found)
-        self.was_clean = take_clean_stop(files, self.log_directory)
+        self._missing = self._find_missing()
+        self.losses = dict.fromkeys(self._missing, Loss.CERTAIN)
+        """What partitions lack, until `forget_loss` or `set_damaged_aside`."""
+        self.checkpoints.retain(self._found | self._missing)
+        self._remove_deleted()
+        stop_epoch = take_clean_stop(files, self.log_directory)
+        self.was_clean = stop_epoch is not None
         """Whether the last owner stopped cleanly."""
+        self.stop_epoch = -1 if stop_epoch is None else stop_epoch
+        """The broker epoch of a clean stop: a newer one is known if this directory is an older copy
+        of the broker's."""
 
     @classmethod
     def open(
@@ -103,19 +114,28 @@ class Store:
         return cls(data, files, clock, random, lock=lock, identity=identity)
 
     def renew_directory_id(self) -> None:
-        """Gives the directory a new id, on disk on return: it has lost what it promised to others
-        under the former one."""
-        path = self.data / META
+        """Gives the directory a new id, on disk on return: it has lost what it promised to the
+        quorum under the former one."""
+        self.former_directory_id = self.directory_id
         self.directory_id = encode_uuid(_new_uuid(self._random))
-        identity = {**read_properties(self.files, path), "directory.id": self.directory_id}
-        write_properties(self.files, path, identity)
+        former = {FORMER_ID: self.former_directory_id}
+        self._change_identity({"directory.id": self.directory_id, **former})
 
     def renew_cluster_id(self) -> None:
         """Makes the directory a member of no cluster that there was; on disk on return."""
+        self.cluster_id, self.has_joined = encode_uuid(_new_uuid(self._random)), False
+        self._change_identity({"cluster.id": self.cluster_id, JOINED: "false"})
+
+    def note_others(self, has_others: bool) -> None:
+        """Called with whether others vote, too: then this broker does not vote without a record
+        that says so."""
+        if self.has_joined is not has_others:
+            self._change_identity({JOINED: "true" if has_others else "false"})
+            self.has_joined = has_others
+
+    def _change_identity(self, changes: Mapping[str, str]) -> None:
         path = self.data / META
-        self.cluster_id = encode_uuid(_new_uuid(self._random))
-        identity = {**read_properties(self.files, path), "cluster.id": self.cluster_id}
-        write_properties(self.files, path, identity)
+        write_properties(self.files, path, {**read_properties(self.files, path), **changes})
 
     @property
     def partitions(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -155,7 +175,14 @@ class Store:
         assert key not in self._partitions, "a partition is opened once"
         if key in self._renewed:
             raise StorageFailed("files of an older topic of that name are still in use", at=key)
-        directory = self.log_directory / f"{topic}-{partition}"
+        directory = self._directory_of(key)
+        if key in self._missing:
+            raise CorruptLog(
+                "directory of a partition is missing, although records were on disk",
+                directory=str(directory),
+                recovery_point=self.checkpoints.recovery_points.get(*key),
+                hint="restore the directory, or delete the topic",
+            )
         fresh_files: list[File] = []
         try:
             if key in self._found:
@@ -191,12 +218,26 @@ class Store:
             checkpoints=self.checkpoints,
             now_ms=self._clock.now_ms(),
         )
-        if is_new or self.was_clean:
+        if is_new:
             return recovery.open_trusting()
-        log = recovery.open_doubting(self._recovery_point(key))
+        point = self._recovery_point(key)
+        try:
+            if point is None:
+                recovery.note_loss(Loss.DOUBTFUL)
+            log = recovery.open_trusting() if self.was_clean else recovery.open_doubting(point)
+        except CorruptLog:
+            self.losses[key] = Loss.CERTAIN
+            raise
+        self._note_opened(key, recovery)
         if recovery.cut is not None:
             logger.warning("%s-%d ends earlier after a crash: %s", *key, recovery.cut)
         return log
+
+    def _note_opened(self, key: TopicPartition, recovery: LogRecovery) -> None:
+        if recovery.loss is not None:
+            self.losses[key] = recovery.loss
+        else:
+            self.losses.pop(key, None)
 
     def _recovery_point(self, key: TopicPartition) -> int | None:
         points = self.checkpoints.recovery_points
@@ -230,6 +271,10 @@ class Store:
             log = recovery.open_doubting(broken.recovery_point)
         except OSError as error:
             raise _refusal(error, broken.directory) from error
+        except CorruptLog:
+            self.losses[key] = Loss.CERTAIN
+            raise
+        self._note_opened(key, recovery)
         if recovery.cut is not None:
             logger.warning("%s-%d ends earlier after a failure: %s", *key, recovery.cut)
         self._partitions[key] = log
@@ -237,8 +282,43 @@ class Store:
 
     def holds(self, at: TopicPartition, topic_id: UUID) -> bool:
         """Whether a directory of that very topic is here, open or not."""
-        directory = self.log_directory / f"{at.topic}-{at.partition}"
-        return at in self._found and read_topic_id(self.files, directory) == topic_id
+        return at in self._found and read_topic_id(self.files, self._directory_of(at)) == topic_id
+
+    def forget_loss(self, at: TopicPartition) -> None:
+        """Called once all that depends on it is decided; on disk on return."""
+        if self.losses.pop(at, None) is not None and at in self._found:
+            try:
+                forget_loss(self.files, self._directory_of(at))
+            except OSError as error:
+                raise _refusal(error, self._directory_of(at)) from error
+
+    def set_damaged_aside(self, at: TopicPartition) -> str:
+        """Renames a partition that has lost records, on disk on return, so that it can be copied
+        anew; returns the name of what there is left, empty without that."""
+        directory, aside = self._directory_of(at), ""
+        self._partitions.pop(at, None)
+        try:
+            if at in self._found:
+                aside = self._rename_away(at, directory, DAMAGED).name
+            self.checkpoints.forget(*at)
+            self.checkpoints.recovery_points.sync()
+        except OSError as error:
+            raise _refusal(error, directory) from error
+        self._missing.discard(at)
+        self._refused.discard(at)
+        self.losses.pop(at, None)
+        return aside
+
+    def forget_missing(self, known: Callable[[TopicPartition], bool]) -> None:
+        """Forgets the partitions without a directory that do not belong here any more."""
+        for at in {each for each in self._missing if not known(each)}:
+            self._missing.discard(at)
+            self.losses.pop(at, None)
+            with suppress(OSError):
+                self.checkpoints.forget(*at)
+
+    def _directory_of(self, at: TopicPartition) -> Path:
+        return self.log_directory / f"{at.topic}-{at.partition}"
 
     def delete_partition(self, topic: str, partition: int) -> RemovalJob | None:
         """Renames a partition away, on disk on return; its job, or the next start, deletes the
@@ -246,9 +326,12 @@ class Store:
         key = TopicPartition(topic, partition)
         self._partitions.pop(key, None)
         self._refused.discard(key)
+        self.losses.pop(key, None)
+        if key in self._missing:
+            self.forget_missing(lambda each: each != key)
         if key not in self._found:
             return None
-        directory = self.log_directory / f"{topic}-{partition}"
+        directory = self._directory_of(key)
         try:
             aside = self._rename_away(key, directory, DELETING)
             with suppress(OSError):  # a new partition of that name has its own numbers
@@ -256,7 +339,12 @@ class Store:
             names = self.files.names(aside)
         except OSError as error:
             raise _refusal(error, directory) from error
-        return RemovalJob(self.files, [aside / name for name in names], directory=aside)
+        return RemovalJob(
+            self.files,
+            [aside / name for name in names],
+            directory=aside,
+            before=self.checkpoints.recovery_points.sync,  # else it would be missed later
+        )
 
     def write_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
         """Writes what is on disk after a group commit. Unsynced; after a failure it is merely too
@@ -318,11 +406,11 @@ class Store:
     def remove_endpoint(self) -> None:
         self.files.remove(self.data / ENDPOINT)
 
-    def close(self, *, clean: bool = True) -> None:
+    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Gives the directory up. After a clean stop the next owner need not check the batches."""
         try:
             if clean and self._close_cleanly():
-                write_clean_stop(self.files, self.log_directory, broker_epoch=-1)
+                write_clean_stop(self.files, self.log_directory, broker_epoch=broker_epoch)
         finally:
             self._partitions.clear()
             self._lock = None
@@ -344,18 +432,30 @@ class Store:
         return False
 
     def _scan(self) -> set[TopicPartition]:
-        """Finds the partitions in the directory, after removing partly deleted ones."""
+        """Finds the partitions in the directory."""
         found = set()
+        for name in self.files.names(self.log_directory):
+            topic, _, number = name.rpartition("-")
+            if topic and number.isdecimal():
+                found.add(TopicPartition(topic, int(number)))
+        return found
+
+    def _find_missing(self) -> set[TopicPartition]:
+        """Finds the partitions that had records on disk, and whose directories somebody has
+        removed."""
+        aside = partitions_set_aside(self.files.names(self.log_directory), (DELETING, STRAY))
+        return {
+            TopicPartition(*key)
+            for key, offset in self.checkpoints.recovery_points
+            if offset > 0 and key not in self._found and key not in aside
+        }
+
+    def _remove_deleted(self) -> None:
         for name in self.files.names(self.log_directory):
             if name.endswith(DELETING):
                 aside = self.log_directory / name
                 paths = [aside / each for each in self.files.names(aside)]
                 RemovalJob(self.files, paths, directory=aside).run()
-                continue
-            topic, _, number = name.rpartition("-")
-            if topic and number.isdecimal():
-                found.add(TopicPartition(topic, int(number)))
-        return found
 
     def _set_stranger_aside(self, key: TopicPartition, directory: Path, topic_id: UUID) -> None:
         """Renames the directory of an older topic with the same name. This happens if the topic was

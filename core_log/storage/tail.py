@@ -1,6 +1,7 @@
 """Checks the end of a partition after a crash: keeps valid batches, truncates the rest, and reports
 it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +43,13 @@ class Tail:
         indexed_to: int,
         may_skip: bool,
         now_ms: int,
+        note_doubt: Callable[[], None] = lambda: None,
     ) -> None:
+        """`note_doubt` is called before anything is cut that whole batches follow: they, and so
+        what is cut, may have been on disk."""
         self._files, self._segments, self._indexed_to = files, segments, indexed_to
         self._recovery_point, self._may_skip, self._now_ms = recovery_point, may_skip, now_ms
+        self._note_doubt = note_doubt
         self.end_offset = segments.first.base_offset
         self.cut: Truncation | None = None
 
@@ -150,6 +155,7 @@ class Tail:
         kept: list[str] = []
         found_from, found_to = None, None
         if is_followed:
+            self._note_doubt()
             found_from, found_to = self._span(segment, size, found, later)
             kept = [self._keep(segment, position, size), *map(self._keep_whole, later)]
         self.cut = Truncation(

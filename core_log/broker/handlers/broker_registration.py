@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.errors import HeadwaterError
-from headwater.core_log.protocol.messages.broker_registration import (
-    BrokerRegistrationRequest,
+from headwater.core_log.protocol.member_registration import (
     BrokerRegistrationResponse,
+    MemberRegistrationRequest,
 )
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 
-@handles(BrokerRegistrationRequest)
+@handles(MemberRegistrationRequest, name="BrokerRegistration")
 async def handle_broker_registration(
-    broker: "Broker", request: BrokerRegistrationRequest, context: RequestContext
+    broker: "Broker", request: MemberRegistrationRequest, context: RequestContext
 ) -> BrokerRegistrationResponse:
     try:
         return await broker.active_controller.register(request)

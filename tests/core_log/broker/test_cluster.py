@@ -18,10 +18,10 @@ from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, Lo
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.member_registration import MemberRegistrationRequest
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from headwater.core_log.protocol.messages.broker_registration import (
     BrokerListener,
-    BrokerRegistrationRequest,
 )
 from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopic,
@@ -230,7 +230,7 @@ async def test_a_second_broker_with_the_same_id_is_refused_while_the_first_one_l
     first, second, _ = await three(cluster)
 
     answer = await first.active_controller.register(
-        BrokerRegistrationRequest(
+        MemberRegistrationRequest(
             broker_id=2,
             cluster_id=first.cluster_id,
             listeners=(BrokerListener(name="PLAINTEXT", host="elsewhere", port=9092),),
@@ -245,7 +245,7 @@ async def test_a_second_broker_with_the_same_id_is_refused_while_the_first_one_l
 
 async def test_a_broker_of_another_cluster_is_refused(cluster: Cluster) -> None:
     first = await cluster.start(1)
-    request = BrokerRegistrationRequest(broker_id=9, cluster_id="another")
+    request = MemberRegistrationRequest(broker_id=9, cluster_id="another")
 
     answer = await first.active_controller.register(request)
 

@@ -106,6 +106,7 @@ class FetchAnswer:
     answer: QuorumAnswer
     records: Sequence[Record] = ()
     high_watermark: int = 0
+    is_at_end: bool = False
     snapshot: Snapshot | None = None
 
 
@@ -132,6 +133,7 @@ class Node:
     stored: ElectionState = field(default_factory=ElectionState)
     first_voters: Voters = frozenset()
     quorum: Quorum | None = None
+    is_doubtful: bool = False
 
     @property
     def key(self) -> ReplicaKey:
@@ -182,6 +184,7 @@ class World:
             timeouts=TIMEOUTS,
             jitter_ms=lambda: self.random.randint(0, TIMEOUTS.election_ms),
             now_ms=self.now_ms,
+            is_doubtful=node.is_doubtful,
         )
 
     def do(self, node: Node, effects: QuorumEffects) -> None:
@@ -197,6 +200,8 @@ class World:
             self.check_held(node, len(self.committed), "a new leader has all that is committed")
         for each in effects.append:
             node.log.records.append((quorum.epoch, each))
+        if effects.ends_doubt:
+            node.is_doubtful = False
         if effects.append and self.random.random() < 0.3:
             self.sync(node)
         for message in effects.send:
@@ -234,7 +239,8 @@ class World:
             if each.log.durable_offset >= end_offset
             and each.log.read(end_offset - 1, end_offset) in ([], fresh[-1:])
         }
-        wiped = quorum.voters.latest - {each.key for each in self.nodes.values()}
+        damaged = {each.key for each in self.nodes.values() if each.is_doubtful}
+        wiped = quorum.voters.latest - {each.key for each in self.nodes.values()} | damaged
         majority = is_majority(holders | wiped, quorum.voters.latest)
         assert majority, "a majority has it, or had it, on its disks"
         self.committed += fresh
@@ -340,7 +346,8 @@ class World:
             return FetchAnswer(asked, answer)
         end_offset = min(quorum.sent_to, asked.offset + self.random.randint(0, 4))
         records = log.read(asked.offset, end_offset) if end_offset > asked.offset else ()
-        return FetchAnswer(asked, answer, records, quorum.high_watermark)
+        is_at_end = asked.offset >= quorum.sent_to
+        return FetchAnswer(asked, answer, records, quorum.high_watermark, is_at_end)
 
     def take_answer(self, node: Node, reply: FetchAnswer) -> None:
         quorum, log = self.quorum(node), node.log
@@ -368,7 +375,8 @@ class World:
             if isinstance(content, VotersChange)
         ]
         log.records += reply.records
-        self.do(node, quorum.on_append(voters, committed_to=reply.high_watermark))
+        mark, is_at_end = reply.high_watermark, reply.is_at_end
+        self.do(node, quorum.on_append(voters, committed_to=mark, is_at_end=is_at_end))
 
     def change_voters(self, node: Node) -> None:
         quorum = node.quorum
@@ -479,8 +487,11 @@ class World:
     def can_elect(self) -> bool:
         """Whether every set of voters that any node knows has a majority left."""
         keys = {each.key for each in self.nodes.values()}
+        certain = {each.key for each in self.nodes.values() if not each.is_doubtful}
         known = [self.quorum(each).voters.latest for each in self.nodes.values()]
-        return any(known) and all(is_majority(keys & each, each) for each in known if each)
+        return any(known) and all(
+            is_majority(certain, each) or keys >= each for each in known if each
+        )
 
 
 STEPS: tuple[Callable[[World, Node], None], ...] = (
@@ -501,10 +512,12 @@ STEPS: tuple[Callable[[World, Node], None], ...] = (
 )
 
 
-def play(seed: int, *, steps: int = 400, fetches_early: bool = False) -> World:
-    """Plays one history to its end."""
+def play(
+    seed: int, *, steps: int = 400, fetches_early: bool = False, voters: Sequence[int] = (1, 3)
+) -> World:
+    """Plays one history to its end; it begins with one of these numbers of voters."""
     random = Random(seed)
-    world = World(random, voters=random.choice((1, 3)), fetches_early=fetches_early)
+    world = World(random, voters=random.choice(voters), fetches_early=fetches_early)
     for _ in range(steps):
         world.step()
         if world.random.random() < 0.001:

@@ -31,6 +31,7 @@ from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.metadata_records import (
     KINDS,
     BrokerFenceRecord,
+    Doubt,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -53,6 +54,7 @@ VALUES: dict[object, SearchStrategy[object]] = {
     tuple[int, ...] | None: none() | lists(NUMBERS).map(tuple),
     int | None: none() | NUMBERS,
     str | None: none() | text(),
+    tuple[Doubt, ...]: lists(builds(Doubt, NUMBERS, NUMBERS, NUMBERS)).map(tuple),
     float | None: none() | floats(allow_nan=False, allow_infinity=False),
 }
 

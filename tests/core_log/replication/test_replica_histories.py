@@ -567,8 +567,8 @@ def test_a_set_that_is_taken_without_its_assignment_is_found(
 
 
 def test_a_replica_that_leaves_within_an_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stay(before: PartitionRecord, *given: Any, is_new_epoch: bool) -> PartitionChangeRecord:
-        return change_of(before, *given, is_new_epoch=False)
+    def stay(before: PartitionRecord, *given: Any, **named: Any) -> PartitionChangeRecord:
+        return change_of(before, *given, **{**named, "is_new_epoch": False})
 
     monkeypatch.setattr(elections, "change_of", stay)
 

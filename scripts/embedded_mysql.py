@@ -214,6 +214,7 @@ class EmbeddedMysql:
             database=database or None,
             autocommit=True,
             init_command=LOCK_TIMEOUT,
+            ssl_disabled=True,  # else each connection reads the certificates of the machine
         )
 
     def execute(self, *statements: str, database: str = "") -> list[tuple[Any, ...]]:

@@ -127,7 +127,7 @@ def database_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[
         return
     url = sa.make_url(address)
     login: dict[str, Any] = {"host": url.host, "port": url.port, "user": url.username}
-    with pymysql.connect(**login) as server, server.cursor() as cursor:
+    with pymysql.connect(**login, ssl_disabled=True) as server, server.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE `{name}`")
         try:
             yield url.set(database=name).render_as_string(hide_password=False)
@@ -153,7 +153,7 @@ def running_mariadb() -> Iterator[str]:
         with _serving(command, log=directory / "log") as server:
             login: dict[str, Any] = {"host": "127.0.0.1", "port": port, "user": "root"}
             _wait_for(server, lambda: pymysql.connect(**login).close(), pymysql.OperationalError)
-            yield f"mariadb://root@127.0.0.1:{port}"
+            yield f"mariadb://root@127.0.0.1:{port}/?ssl_disabled=1"
 
 
 def _program(name: str) -> str:

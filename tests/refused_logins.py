@@ -10,8 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from scripts.free_port import free_port
+from tests.certificates import Authority
 
 SECRET = "canary-secret"
+NO_TLS = "no TLS that both accept"
 
 
 class Refused(NamedTuple):
@@ -35,6 +37,18 @@ def unknown_host(kind: str) -> Refused:
 def unknown_database(server: str) -> Refused:
     url = sa.make_url(server).set(database="no_such_shop")
     return Refused(_text(url), "unknown database", False, _place(url))
+
+
+def plain_server(server: str, directory: Path) -> Refused:
+    """The tests' servers have no certificate."""
+    authority = str(Authority(directory).file)
+    options = (
+        {"sslmode": "require"}
+        if server.startswith("postgresql")
+        else {"ssl_ca": authority, "ssl_disabled": ""}
+    )
+    url = sa.make_url(server).update_query_dict(options)
+    return Refused(_text(url), NO_TLS, False, _place(url))
 
 
 @contextmanager
@@ -83,6 +97,7 @@ class RefusedLogins:
         server: str = request.getfixturevalue(kind)
 
         await self.check(unknown_database(server), tmp_path)
+        await self.check(plain_server(server, tmp_path), tmp_path)
         with wrong_password(server) as refused:
             await self.check(refused, tmp_path)
 

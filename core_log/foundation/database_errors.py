@@ -62,6 +62,15 @@ REFUSALS: tuple[tuple[str, Refusal], ...] = (
         Refusal("it starts or stops", "wait until it has started", True),
     ),
     (
+        r"certificate verify failed|does not match host name|root certificate file"
+        r"|server does not support ssl|ssl is required|ssl connection is required",
+        Refusal(
+            "no TLS that both accept",
+            "correct the options of TLS in {url}, or the certificates of the server",
+            False,
+        ),
+    ),
+    (
         r"no such file or directory",
         Refusal("no server at that socket", "start it, or correct the host in {url}", True),
     ),

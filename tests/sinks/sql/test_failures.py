@@ -360,7 +360,7 @@ def test_a_connection_to_mysql_notices_a_silent_network_as_soon(
             driver: Any = connection.connection.driver_connection
             return options_of(driver._sock.fileno()), driver._sock.gettimeout()
 
-    usual, given = found_at(mariadb), found_at(f"{mariadb}/?read_timeout=7&write_timeout=8")
+    usual, given = found_at(mariadb), found_at(f"{mariadb}&read_timeout=7&write_timeout=8")
 
     assert usual == ([30, 10, 3, 60_000], None)
     assert given == ([30, 10, 3, 60_000], 7)

@@ -16,6 +16,8 @@ from pydantic import SecretStr
 
 from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.database_errors import refusal_of
+from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 from tests.connectors.postgres.source_session import events_of, story
@@ -141,6 +143,20 @@ async def test_a_server_that_cannot_be_verified_is_refused_with_the_correction(
 
     assert hint in refused.value.hint
     assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"], ids=["authority", "name"])
+def test_sqlalchemy_names_a_certificate_that_is_not_accepted(
+    guest: Guest, sealed: Sealed, host: str, tmp_path: Path
+) -> None:
+    file = sealed.other if host == "localhost" else sealed.certificate
+    url = address_of(sealed, f"sslmode=verify-full&sslrootcert={file}", host=host)
+    with pytest.raises(Exception) as failed:
+        engine_at(url, directory=tmp_path, timeout_ms=10_000).connect()
+
+    refused = refusal_of(failed.value)
+    assert refused is not None
+    assert (refused.reason, refused.passes) == ("no TLS that both accept", False)
 
 
 async def test_a_wrong_password_is_refused(guest: Guest, sealed: Sealed) -> None:

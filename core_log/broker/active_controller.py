@@ -225,6 +225,8 @@ class ActiveController:
         if request.want_shut_down:
             await self._fence(broker_id, "it stops")
             return BrokerHeartbeatResponse(is_caught_up=True, should_shut_down=True)
+        if request.want_fence and not known.is_fenced and len(broker.image.alive) > 1:
+            await self._fence(broker_id, "its disk hangs")
         is_caught_up = request.current_metadata_offset > epoch
         if known.is_fenced and is_caught_up and not request.want_fence:
             refused = await broker.metadata.change(

@@ -43,6 +43,9 @@ DUPLICATE_S_MAX = 6.0
 """Two sessions: who still has our id by then does not go away."""
 LEAVE_S_MAX = 2.0
 PATIENCE_S = 10.0
+HUNG_ANSWER_S_MAX = 1.0
+"""How long the answer to a heartbeat is waited for while the disk hangs: the quorum, which this
+broker may lead, needs another leader then."""
 A = TypeVar("A")
 
 
@@ -172,17 +175,30 @@ class ClusterMember:
         self.on_metadata()
         await self._unfenced.wait()
 
+    @property
+    def _wants_fence(self) -> bool:
+        """Whether this broker had better not lead nor be waited for: its partitions are not open
+        yet, or its disk hangs."""
+        return not self._is_ready or self._broker.committer.hangs
+
     async def _beat(self) -> None:
+        is_hung = False
         while True:
+            if is_hung is not self._broker.committer.hangs:
+                is_hung = not is_hung
+                logger.warning("the disk %s", "hangs: others take over" if is_hung else "is back")
             try:
-                await self._beat_once()
+                async with asyncio.timeout(HUNG_ANSWER_S_MAX if is_hung else None):
+                    await self._beat_once()
             except ConfigError as error:
                 logger.error("this broker is no member any more: %s", error)
                 return
-            except (ConnectionLost, HeadwaterError) as error:
+            except (TimeoutError, ConnectionLost, HeadwaterError) as error:
                 logger.debug("the heartbeat is not answered: %s", error)
+            if is_hung:  # the fence comes first: it is decided by what the others have on disk
+                await self._broker.quorum.hand_over()
             is_fenced = not self._broker.image.is_alive(self._broker.node_id)
-            pause_ms = RETRY_S * 1_000 if is_fenced else self._sessions.heartbeat_ms
+            pause_ms = RETRY_S * 1_000 if is_fenced or is_hung else self._sessions.heartbeat_ms
             await asyncio.sleep(pause_ms / 1_000)
 
     async def _beat_once(self) -> None:
@@ -192,7 +208,7 @@ class ClusterMember:
                 broker_id=broker.node_id,
                 broker_epoch=broker.broker_epoch,
                 current_metadata_offset=broker.image.end_offset,
-                want_fence=not self._is_ready,
+                want_fence=self._wants_fence,
             )
         )
         if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:

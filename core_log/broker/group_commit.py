@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 SYNC_THREADS = 8
 HELD_UP_S = 0.1
 """Seconds before the retry of a sync for which the disk had no space."""
+HANGS_S = 2.5
+"""A disk that has not synced for so long hangs, as far as others are concerned who could go on."""
 QUICK_S, QUICK_PARTITIONS_MAX = 0.001, 4
 """A few partitions on a disk that was quick last time are synced without threads: waking a thread
 takes longer than such a disk does. A disk that becomes slow blocks the loop once."""
@@ -41,6 +43,7 @@ class GroupCommit:
         self._round: asyncio.Task[None] | None = None
         self._is_due = self._is_closed = False
         self._slowest_s = inf  # sync of the last round
+        self._began_s = inf  # of the round under way
 
     def note_write(self, partition: Partition, *, is_urgent: bool) -> None:
         if self._is_closed:
@@ -63,6 +66,11 @@ class GroupCommit:
             self._written[partition] = None
         else:
             self.note_write(partition, is_urgent=False)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the disk has not returned from a round of syncs for too long."""
+        return asyncio.get_running_loop().time() - self._began_s > HANGS_S
 
     def hurry(self) -> None:
         """Starts a round because a request is about to wait for a recent write: a quick disk has it
@@ -141,13 +149,15 @@ class GroupCommit:
     async def _sync(self, partitions: Sequence[Partition]) -> None:
         loop, jobs = asyncio.get_running_loop(), self._jobs(partitions)
         running = [loop.run_in_executor(self._threads, run_job, job, loop.time) for _, job in jobs]
-        self._on_synced(
-            partitions,
-            [
+        self._began_s = loop.time()
+        try:
+            seconds = [
                 self._on_ended(partition, job, await outcome)
                 for (partition, job), outcome in zip(jobs, running, strict=True)
-            ],
-        )
+            ]
+        finally:
+            self._began_s = inf
+        self._on_synced(partitions, seconds)
 
     def _jobs(self, partitions: Sequence[Partition]) -> list[tuple[Partition, SyncJob]]:
         for partition in partitions:

@@ -5,29 +5,17 @@ from random import Random
 
 import pytest
 
-from headwater.core_log.broker.broker import Broker
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import ConfigError, CorruptLog
-from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from headwater.core_log.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from headwater.core_log.replication.metadata import METADATA_TOPIC, NO_LEADER
-from headwater.core_log.replication.metadata_records import PartitionRecord
 from headwater.core_log.storage.damaged_batches import empty_damaged
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.properties import read_properties, read_topic_id
 from headwater.core_log.storage.store import Store
 from headwater.core_log.storage.verification import Promise
-from tests.builders import DATA, batch, values_of
+from tests.builders import DATA, batch
 from tests.core_log.broker.cluster_in_memory import Cluster
+from tests.core_log.broker.replicated_topic import create, produce, record_of, start_three, stored
 from tests.fakes import MemoryFiles
 
 LOG = DATA / "log"
@@ -42,54 +30,6 @@ async def cluster() -> AsyncIterator[Cluster]:
     cluster = Cluster()
     yield cluster
     await cluster.close()
-
-
-async def start_three(cluster: Cluster) -> None:
-    for each in (1, 2, 3):
-        await cluster.start(each)
-    await cluster.until(
-        lambda: all(len(each.quorum.voters) == 3 for each in cluster.brokers.values())
-    )
-
-
-async def create(cluster: Cluster, *, factor: int = 3, minimum: int = 2) -> None:
-    client = await cluster.client_of(min(cluster.brokers))
-    config = CreatableTopicConfig(name="min.insync.replicas", value=str(minimum))
-    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=factor, configs=(config,))
-    answer = await client.ask(CreateTopicsRequest(topics=(topic,)))
-    client.close()
-    assert answer.topics[0].error_code == ErrorCode.NONE
-
-
-def record_of(cluster: Cluster, name: str = "t") -> PartitionRecord:
-    broker = cluster.controller or next(iter(cluster.brokers.values()))
-    record = broker.image.partition(name, 0)
-    assert record is not None
-    return record
-
-
-def leader_of(cluster: Cluster) -> Broker | None:
-    return cluster.brokers.get(record_of(cluster).leader)
-
-
-async def produce(cluster: Cluster, *values: str) -> None:
-    """Each value in a batch of its own, acknowledged by all in sync."""
-    await cluster.until(lambda: leader_of(cluster) is not None)
-    leader = leader_of(cluster)
-    assert leader is not None
-    client = await cluster.client_of(leader.node_id)
-    for value in values:
-        part = PartitionProduceData(index=0, records=memoryview(batch(value)))
-        topic = TopicProduceData(topic_id=record_of(cluster).topic_id, partition_data=[part])
-        request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[topic])
-        answer = await client.ask(request)
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-    client.close()
-
-
-def stored(broker: Broker) -> list[bytes | None]:
-    replica = broker.replicas.replica("t", 0)
-    return [] if replica is None else [value for _, value in values_of(replica.log)]
 
 
 async def only_two_have_everything(cluster: Cluster) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
 """Scenarios as text: a line is a step, and every cluster is played the same ones."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -60,6 +60,10 @@ class Play:
 
     async def play(self, steps: Iterable[Step]) -> Sequence[str]:
         """Returns everything that contradicts the promises of a log."""
+        return await self.play_with(lambda: self._all(steps))
+
+    async def play_with(self, accidents: Callable[[], Awaitable[None]]) -> Sequence[str]:
+        """The same with accidents that are no text."""
         if self._nodes.links is not None:
             self._links.connect({node: self._nodes.ports(node) for node in self._nodes.addresses})
         for node in self._nodes.addresses:
@@ -68,7 +72,7 @@ class Play:
         try:
             await self._workload.begin()
             await self.wait_in_sync()
-            await self._all(steps)
+            await accidents()
             self._nodes.heal()
             if self._nodes.links is not None:
                 await self._links.heal()
@@ -81,6 +85,13 @@ class Play:
         self._nodes.stop_all()
         data = {node: self._nodes.logs(node) for node in self._nodes.addresses}
         return [*problems_of(self._workload.seen), *differences(data, self._workload.ends)]
+
+    async def work(self, steps: int) -> None:
+        """Returns once every writer has succeeded so many times more."""
+        await self._workload.work(steps)
+
+    async def find(self, whom: str) -> int:
+        return (await self._find(whom))[0]
 
     async def _all(self, steps: Iterable[Step]) -> None:
         for step in steps:

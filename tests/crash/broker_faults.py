@@ -58,7 +58,7 @@ class PowerCut:
     def strike(self, broker: BrokerProcess) -> None:
         """The processor stops first: within the cut a sync may return as if it had succeeded."""
         broker.freeze()
-        self._write_back()
+        self.write_back()
         self.cut()
         broker.kill_if_running()
         broker.forget()
@@ -70,7 +70,7 @@ class PowerCut:
         self._unmount()
         self._mount()
 
-    def _write_back(self) -> None:
+    def write_back(self) -> None:
         """As the system does by itself, in any order: some of what nobody has synced is on disk."""
         share = self._random.choice((0.0, 0.1, 0.5))
         for path in self.data().glob("log/*/*"):

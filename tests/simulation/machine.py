@@ -160,6 +160,11 @@ class Machine:
 
         self.files.fault = fault
 
+    def hang_disk(self) -> None:
+        """No sync returns until the disk is healed."""
+        assert self.process is not None, "the machine is up"
+        self.process.hang_threads()
+
     def fill_disk(self) -> None:
         """Nothing can be written until the disk is healed."""
 
@@ -170,6 +175,8 @@ class Machine:
         self.files.fault = fault
 
     def heal_disk(self) -> None:
+        if self.process is not None:
+            self.process.let_threads_go_on()
         self.files.heal()
 
     def content(self) -> Mapping[str, bytes]:

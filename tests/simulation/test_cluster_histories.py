@@ -2,13 +2,13 @@
 work again once nothing fails any more."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.world import FAULTS, Faults, play
+from tests.simulation.world import FAULTS, Fault, Faults, play
 
 pytestmark = [pytest.mark.simulation, pytest.mark.slow]
 
@@ -16,6 +16,7 @@ NODES = 3
 HISTORIES = max(2, settings().max_examples // 20)
 SHORT_S = 6.0
 CLUSTER_FAULTS = [*FAULTS, Faults.isolate]
+WITH_HUNG_DISKS = [*CLUSTER_FAULTS, Faults.hang_disk]
 
 
 @pytest.fixture(autouse=True)
@@ -45,14 +46,19 @@ def test_a_known_history_of_three_brokers_breaks_no_promise(seed: int) -> None:
     check(seed)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_history_of_hung_disks_breaks_no_promise(seed: int) -> None:
+    check(seed, [Faults.hang_disk])
+
+
 @pytest.mark.long("sim")
 @settings(max_examples=HISTORIES)
 @given(seed=st.integers(0, 2**32))
 def test_no_history_of_three_brokers_breaks_a_promise(seed: int) -> None:
-    check(seed)
+    check(seed, WITH_HUNG_DISKS)
 
 
-def check(seed: int) -> None:
-    history = play(seed, virtual_s=SHORT_S, faults=CLUSTER_FAULTS, nodes=NODES)
+def check(seed: int, faults: Sequence[Fault] = CLUSTER_FAULTS) -> None:
+    history = play(seed, virtual_s=SHORT_S, faults=faults, nodes=NODES)
 
     assert not history.problems, "\n".join([*history.faults, *history.problems[:20]])

@@ -5,6 +5,7 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -46,6 +47,24 @@ class Process:
         self.name, self.is_over, self.is_paused = name, False, False
         self._held: list[_Call] = []
         self._tasks: list[asyncio.Task[Any]] = []
+        self._hung: list[Callable[[], None]] | None = None
+
+    def hang_threads(self) -> None:
+        """No work in a thread, such as a sync, comes to its end."""
+        if self._hung is None:
+            self._hung = []
+
+    def let_threads_go_on(self) -> None:
+        hung, self._hung = self._hung or [], None
+        loop = asyncio.get_event_loop()
+        for work in hung:
+            loop.call_soon(work, context=self.context())
+
+    def in_thread(self, work: Callable[[], None]) -> None:
+        if self._hung is None:
+            work()
+        else:
+            self._hung.append(work)
 
     def context(self) -> Context:
         context = copy_context()
@@ -159,7 +178,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             except Exception as error:
                 outcome.set_exception(error)
 
-        self.call_later(self._random.uniform(*THREAD_S), work)
+        process = _process.get()
+        done = work if process is None else partial(process.in_thread, work)
+        self.call_later(self._random.uniform(*THREAD_S), done)
         return outcome
 
 

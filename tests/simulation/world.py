@@ -137,6 +137,11 @@ class Faults:
         await asyncio.sleep(self._random.uniform(0, 0.5))
         self._machine.heal_disk()
 
+    async def hang_disk(self) -> None:
+        self._machine.hang_disk()
+        await asyncio.sleep(self._random.choice([0.5, 4.0, 8.0]))
+        self._machine.heal_disk()
+
     async def fail_syncs_and_kill(self) -> None:
         """The next process finds files whose last sync has failed."""
         self._machine.fail_syncs()

@@ -11,7 +11,7 @@ from tests.cluster.scenario import Play
 from tests.crash.broker_faults import PowerCut, why_no_power_cuts
 from tests.crash.history import Plan
 
-PLAN = Plan.from_environment("HEADWATER_CLUSTER_POWER_CUTS", short=2, long=60)
+PLAN = Plan.from_environment("HEADWATER_CLUSTER_POWER_CUTS", short=1, long=60)
 WHY_NOT = why_no_power_cuts()
 
 

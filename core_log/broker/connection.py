@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.core_log.broker.request_room import RequestRoom
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.security.login import REQUEST_BYTES_MAX, Login, LoginSession
 from headwater.core_log.security.principal import ANONYMOUS, Principal
@@ -29,6 +30,9 @@ KEPT_BUFFER_BYTES = 4 << 20
 ANSWERS_WAITING_MAX = 128
 SENDFILE_BYTES_MAX = 1 << 20
 TLS_BYTES_MAX = 1 << 18
+STALLED_S = 30.0
+"""A client that sends nothing of an unfinished request for so long gives way to others of its
+principal that wait for memory."""
 TLS_HANDSHAKE = 0x16  # the first byte of a client that begins TLS
 
 
@@ -102,6 +106,10 @@ class FrameHandler(Protocol):
 
     request_bytes_max: int
 
+    def room_of(self, principal: Principal) -> RequestRoom | None:
+        """Returns the memory for requests of the principal; None without a limit."""
+        ...
+
     def answer(self, frame: memoryview, peer: Peer) -> Answer | Awaitable[Answer]: ...
     def on_closed(self, peer: Peer) -> None: ...
 
@@ -127,6 +135,9 @@ class ClientConnection:
         self.principal, self.login = principal, login
         self.session: LoginSession | None = None
         self.is_closed = False
+        self._room = None if login is not None else handler.room_of(principal)
+        self._room_bytes = 0  # of it, beyond the first buffer
+        self._received_s = 0.0
         self._buffer = bytearray(FIRST_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._parsed = self._filled = 0
@@ -177,6 +188,8 @@ class ClientConnection:
             self._on_end()
             return
         self._filled += count
+        if self._room_bytes:
+            self._received_s = self._loop.time()
         self._parse()
 
     def _on_end(self) -> None:
@@ -195,13 +208,45 @@ class ClientConnection:
             self._buffer[:rest] = self._buffer[self._parsed : self._filled]
         else:
             needed = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
-            if needed <= len(self._buffer):
+            size = 1 << (needed - 1).bit_length()
+            if needed <= len(self._buffer) or not self._has_room_for(size):
                 return False
-            fresh = bytearray(min(2 * len(self._buffer), 1 << (needed - 1).bit_length()))
+            fresh = bytearray(min(2 * len(self._buffer), size))
             fresh[:rest] = self._buffer
             self._buffer, self._view = fresh, memoryview(fresh)
         self._parsed, self._filled = 0, rest
         return True
+
+    def _has_room_for(self, size: int) -> bool:
+        """Returns whether the buffer may grow to this size now; else `on_room` follows."""
+        missing = size - FIRST_BUFFER_BYTES - self._room_bytes
+        if self._room is None or missing <= 0:
+            return True
+        self._room.ask(self, missing)
+        return size - FIRST_BUFFER_BYTES <= self._room_bytes
+
+    def on_room(self, count: int) -> None:
+        self._room_bytes += count
+        self._received_s = self._loop.time()
+        self._read_on()
+
+    def give_back_unused(self) -> None:
+        if self._room_bytes and self._parsed == self._filled and not self._is_blocked:
+            self._shrink()
+
+    def close_if_stalled(self) -> None:
+        is_late = self._loop.time() - self._received_s > STALLED_S
+        is_unfinished = self._parsed < self._filled and self._takes_requests()
+        if is_late and is_unfinished and self._is_reading:
+            self._refuse("it sent nothing more of a request, and others wait for its memory")
+
+    def _shrink(self) -> None:
+        self._buffer = bytearray(FIRST_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._parsed = self._filled = 0
+        if self._room is not None:
+            count, self._room_bytes = self._room_bytes, 0
+            self._room.give(self, count)
 
     def _parse(self) -> None:
         """Answers every whole frame in the buffer, until a request must be waited for."""
@@ -215,9 +260,10 @@ class ClientConnection:
         self._is_parsing = False
         if self._parsed == self._filled:
             self._parsed = self._filled = 0
-            if len(self._buffer) > KEPT_BUFFER_BYTES and not self._is_blocked:
-                self._buffer = bytearray(FIRST_BUFFER_BYTES)
-                self._view = memoryview(self._buffer)
+            is_wanted = self._room is not None and self._room.waiting_count > 0
+            is_large = len(self._buffer) > (FIRST_BUFFER_BYTES if is_wanted else KEPT_BUFFER_BYTES)
+            if is_large and not self._is_blocked:
+                self._shrink()
         self._flush()
 
     def _takes_requests(self) -> bool:
@@ -401,6 +447,8 @@ class ClientConnection:
 
     def admit(self, principal: Principal, session: LoginSession | None = None) -> None:
         self.principal, self.login, self.session = principal, None, session
+        if self._room is None:
+            self._room = self._handler.room_of(principal)
 
     def mute(self, wait_ms: int) -> None:
         if self.is_closed:
@@ -433,5 +481,8 @@ class ClientConnection:
             self._loop.remove_writer(self.fileno)
         self._answers.clear()
         self._ready.clear()
+        if self._room is not None:
+            self._room_bytes = 0
+            self._room.leave(self)
         self.socket.close()
         self._handler.on_closed(self)

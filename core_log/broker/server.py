@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakValueDictionary
 
 from headwater.core_log.broker.authorization import answer
 from headwater.core_log.broker.client_quotas import (
@@ -19,6 +20,7 @@ from headwater.core_log.broker.client_quotas import (
 from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
 from headwater.core_log.broker.forwarder import forward
+from headwater.core_log.broker.request_room import RequestRoom
 from headwater.core_log.foundation.endpoint import parse_address
 from headwater.core_log.foundation.errors import ConfigError, DecodeError, HeadwaterError
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 BACKLOG = 512
+LOOK_FOR_STALLED_S = 5.0
 HELD_BACK_MAX = 256
 API_VERSIONS = 18
 BETWEEN_BROKERS = frozenset({1, 17, API_VERSIONS, 36, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82})
@@ -63,6 +66,7 @@ class BrokerServer:
         self._connections: set[Peer] = set()
         self._addresses = Counter[str]()
         """Connections by address."""
+        self._rooms = WeakValueDictionary[Principal, RequestRoom]()
         self._unknown: dict[Peer | asyncio.Task[TlsSocket], asyncio.TimerHandle | None] = {}
         """Connections that had to prove who they are, the oldest first, and the end of their
         time."""
@@ -302,6 +306,18 @@ class BrokerServer:
             return True
         known = sum(each.principal == principal for each in self._connections)
         return known < self._broker.settings.connections_per_principal_max
+
+    def room_of(self, principal: Principal) -> RequestRoom | None:
+        if principal in FREE or principal == ANONYMOUS:
+            return None
+        room = self._rooms.get(principal)
+        if room is None:
+            loop = asyncio.get_running_loop()
+            room = self._rooms[principal] = RequestRoom(
+                self._broker.settings.request_bytes_per_principal_max,
+                look_later=partial(loop.call_later, LOOK_FOR_STALLED_S),
+            )
+        return room
 
     def _count(self, header: RequestHeader, frame: memoryview, peer: Peer) -> RequestUse | None:
         """Begins to count what the request uses; None where no quota holds."""

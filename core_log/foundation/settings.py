@@ -334,6 +334,9 @@ class BrokerSettings(Settings):
     connections_per_principal_max: int = Field(1024, ge=1)
     """Connections served at once of one user, or of one certificate's name; further ones are
     refused."""
+    request_bytes_per_principal_max: int = Field(256 << 20, ge=1 << 20)
+    """Memory for the unfinished requests of one user, or of one certificate's name; further ones
+    wait, unread."""
     authentication_wait_ms_max: int = Field(10_000, ge=1)
     """Longest time that a client may take for TLS and authentication."""
     group_rebalance_delay_ms: int = Field(0, ge=0)

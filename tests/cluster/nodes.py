@@ -253,11 +253,12 @@ class HeadwaterNodes(Nodes):
         settings: Sequence[str] = (),
         racks: Mapping[int, str] | None = None,
         former: Path | None = None,
+        secret: Path | None = None,
     ) -> None:
-        """With `former`, the directory of an older version, they run that until they are
-        upgraded."""
+        """`secret` is the cluster's. With `former`, the directory of an older version, they run
+        that until they are upgraded."""
         super().__init__(directory, links)
-        self._settings, self._racks = settings, racks or {}
+        self._settings, self._racks, self._secret = settings, racks or {}, secret
         self._former = former or PROJECT
         self._projects = dict.fromkeys(self.addresses, self._former)
 
@@ -294,5 +295,6 @@ class HeadwaterNodes(Nodes):
             *place,
             *([] if is_founder else ["--join", ",".join(others)]),
             *(["--rack", self._racks[node]] if self._racks else []),
+            *(["--cluster-secret", self._secret] if self._secret else []),
             *(word for each in settings for word in ("--set", each)),
         ]

@@ -94,6 +94,8 @@ class ProduceAttempt:
         self.timer: asyncio.TimerHandle | None = None
         self.awaits_followers = False
         self.waiting_count = 0
+        self.wait_ms = 0
+        """How long the client must wait for its quotas."""
         self.denied: Sequence[ErrorCode] = ()
         """For each part the error of who may not write there; empty if nobody is asked."""
         self.opened: dict[int, LogConfig | HeadwaterError] = {}
@@ -202,6 +204,7 @@ class ProduceAttempt:
             return None
         if not waits:
             return self._finish()
+        self._count(is_answered=True)
         self.reply, self.waiting_count = Reply(), len(waits)
         if self.awaits_followers:
             wait_s = max(request.timeout_ms, 0) / 1000
@@ -213,8 +216,14 @@ class ProduceAttempt:
     def _end_unanswered(self) -> None:
         if any(answer.error_code for answer in self.answers):
             raise LogRejected("a batch sent without wanting an answer was refused")
+        self._count(is_answered=False)
+
+    def _count(self, *, is_answered: bool) -> None:
+        """Counts the request, once, as soon as it is appended: what the client has sent ahead waits
+        as well."""
         if self.use is not None:
-            self.use.on_produced(is_answered=False)
+            self.wait_ms = self.use.on_produced(is_answered=is_answered)
+            self.use = None
 
     def _append_part(
         self,
@@ -280,9 +289,9 @@ class ProduceAttempt:
         return self._finish()
 
     def _finish(self) -> bytes:
-        wait_ms = 0 if self.use is None else self.use.on_produced(is_answered=True)
+        self._count(is_answered=True)
         return write_produce_answer(
-            self.request.parts, self.answers, self.correlation_id, self.version, wait_ms
+            self.request.parts, self.answers, self.correlation_id, self.version, self.wait_ms
         )
 
     def on_committed(self, index: int, code: ErrorCode) -> None:

@@ -121,6 +121,24 @@ async def test_a_producer_over_its_quota_is_told_and_not_listened_to(
     waiting.cancel()
 
 
+@pytest.mark.parametrize("by_socket", [True, False])
+async def test_requests_that_a_producer_has_sent_ahead_wait_too(
+    running: RunningBroker, link: Link, by_socket: bool
+) -> None:
+    await ask(running.broker, quota(1.0, "producer_byte_rate", ("client-id", "etl")))
+    etl, other = await link("etl", by_socket=by_socket), await link("other")
+
+    sent = [asyncio.ensure_future(etl.ask(produce(), version_max=12)) for _ in range(3)]
+    told = await sent[0]
+    others = await other.ask(produce(), version_max=12)
+
+    assert told.throttle_time_ms > 1_000_000
+    assert others.responses[0].partition_responses[0].base_offset == 1
+    assert not sent[1].done() and not sent[2].done()
+    for each in sent:
+        each.cancel()
+
+
 async def test_a_producer_goes_on_after_its_wait(running: RunningBroker, link: Link) -> None:
     value = float(len(BATCH) // 10)
     await ask(running.broker, quota(value, "producer_byte_rate", ("client-id", "etl")))

@@ -1,6 +1,7 @@
 """Measures three nodes of ours beside three of Apache Kafka: costs, latencies and pauses."""
 
 # Run it on a quiet machine: python -m benchmarks.cluster [STAGE ...] [--rounds 5] [--more]
+# The longest pause of many kills: python -m benchmarks.cluster kills --kills 100 --rounds 1 --more
 
 import argparse
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.cluster_nodes import Cluster
-from benchmarks.cluster_pauses import cuts, pauses, stops
+from benchmarks.cluster_pauses import KILLS, cuts, kills, pauses, stops
 from benchmarks.cluster_report import KAFKA, OURS, read, write
 from benchmarks.cluster_stages import (
     catch_up,
@@ -35,6 +36,7 @@ STAGES: dict[str, Callable[[Cluster], Awaitable[None]]] = {
         flushed,
         latency,
         pauses,
+        kills,
         stops,
         cuts,
         catch_up,
@@ -42,6 +44,8 @@ STAGES: dict[str, Callable[[Cluster], Awaitable[None]]] = {
         pipeline,
     )
 }
+ON_REQUEST = ("kills",)
+"""Adds to the rows of `pauses`."""
 OF_OURS = ("pipeline",)
 """What would say nothing of Kafka's nodes."""
 
@@ -54,17 +58,22 @@ def measure(
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     try:
-        asyncio.run(run_stage(stage, name, directory, jars, collected, chosen.shrink))
+        asyncio.run(run_stage(stage, name, directory, jars, collected, chosen))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 async def run_stage(
-    stage: str, name: str, directory: Path, jars: Path | None, collected: Collected, shrink: int
+    stage: str,
+    name: str,
+    directory: Path,
+    jars: Path | None,
+    collected: Collected,
+    chosen: argparse.Namespace,
 ) -> None:
     links = Links(range(1, COUNT + 1)) if stage == "cuts" and can_have_namespaces() else None
     nodes = MAKES[name](directory, jars, links)
-    cluster = Cluster(nodes, collected, name, shrink)
+    cluster = Cluster(nodes, collected, name, shrink=chosen.shrink, kills=chosen.kills)
     try:
         if links:
             links.connect({node: nodes.ports(node) for node in nodes.addresses})
@@ -99,8 +108,10 @@ def main() -> None:
     chosen = arguments()
     jars = kafka_jars() if KAFKA in chosen.only else None
     collected = Collected()
+    kafka = jars.name if jars else "none"
     if chosen.more:
-        read(chosen.results, collected)
+        kept = read(chosen.results, collected)
+        kafka = kafka if jars else kept
     for number in range(chosen.rounds):
         in_turn = chosen.only if number % 2 == 0 else chosen.only[::-1]
         for stage in chosen.stages:
@@ -113,21 +124,22 @@ def main() -> None:
                 except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
                     collected.fail(stage, name, error)
                     print(f"    failed: {error}", file=sys.stderr, flush=True)
-        write(chosen.results, collected, machine() | {"kafka": jars.name if jars else "none"})
+        write(chosen.results, collected, machine() | {"kafka": kafka})
     print((chosen.results / "cluster.md").read_text())
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}; all")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--quick", action="store_true", help="a tenth of the load, one round")
     parser.add_argument("--more", action="store_true", help="add to the figures that are kept")
+    parser.add_argument("--kills", type=int, default=KILLS, help="of the stage `kills`")
     parser.add_argument("--only", choices=list(MAKES), action="append", help="one make alone")
     parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "cluster")
     parser.add_argument("--results", type=Path, default=None, help="where the table is written")
     chosen = parser.parse_args()
-    chosen.stages = chosen.stages or list(STAGES)
+    chosen.stages = chosen.stages or [each for each in STAGES if each not in ON_REQUEST]
     if unknown := set(chosen.stages) - set(STAGES):
         parser.error(f"no such stage: {', '.join(sorted(unknown))}")
     chosen.only = chosen.only or list(MAKES)

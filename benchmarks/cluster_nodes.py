@@ -17,8 +17,12 @@ SOUND_S_MAX = 120.0
 class Cluster:
     """Three nodes that run, and what is measured of them."""
 
-    def __init__(self, nodes: Nodes, collected: Collected, name: str, shrink: int) -> None:
-        self.nodes, self._collected, self.name, self.shrink = nodes, collected, name, shrink
+    def __init__(
+        self, nodes: Nodes, collected: Collected, name: str, *, shrink: int, kills: int
+    ) -> None:
+        """`kills` is for the stage that only kills."""
+        self.nodes, self._collected, self.name = nodes, collected, name
+        self.shrink, self.kills = shrink, kills
         self.view = ClusterView(nodes.addresses)
 
     @property

@@ -56,6 +56,11 @@ async def pauses(cluster: Cluster) -> None:
     await befall_leaders(cluster, ("kill", "freeze"), max(1, KILLS // cluster.shrink))
 
 
+async def kills(cluster: Cluster) -> None:
+    """kill -9 alone, as often as `--kills` says: for a longest pause of many."""
+    await befall_leaders(cluster, ("kill",), cluster.kills)
+
+
 async def cuts(cluster: Cluster) -> None:
     """All links of the leader go silent, those of its clients as well."""
     await befall_leaders(cluster, ("cut",), max(1, CUTS // cluster.shrink))

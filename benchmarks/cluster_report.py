@@ -166,16 +166,17 @@ def write(directory: Path, collected: Collected, about: dict[str, object]) -> Pa
     return page
 
 
-def read(directory: Path, collected: Collected) -> None:
-    """Adds the rounds of earlier runs."""
+def read(directory: Path, collected: Collected) -> str:
+    """Adds the rounds of earlier runs; returns of which Kafka they are."""
     path = directory / "cluster.json"
     if not path.exists():
-        return
+        return "none"
     found = json.loads(path.read_text())
     for row, by_whom in found["figures"].items():
         for who, rounds in by_whom.items():
             collected.figures[row][who] += rounds
     collected.failures += found["failures"]
+    return str(found["about"].get("kafka", "none"))
 
 
 def page_of(collected: Collected, about: dict[str, object]) -> str:

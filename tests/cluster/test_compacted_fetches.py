@@ -103,7 +103,7 @@ def read(settings: dict[str, Any], rack: str, remarks: Remarks) -> list[tuple[by
     return found
 
 
-def test_what_compaction_leaves_never_makes_librdkafka_enlarge_its_fetches(
+def test_records_left_by_compaction_never_make_librdkafka_enlarge_its_fetches(
     nodes: HeadwaterNodes,
 ) -> None:
     settings: dict[str, Any] = {**QUIET, "bootstrap.servers": ",".join(nodes.bootstrap)}

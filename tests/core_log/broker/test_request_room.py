@@ -128,7 +128,7 @@ async def test_a_client_that_goes_leaves_its_room_to_others(served: Served) -> N
     await until(lambda: room.used == 0)
 
 
-async def test_what_is_kept_for_a_next_request_is_given_back_to_another(served: Served) -> None:
+async def test_memory_kept_for_a_next_request_is_given_to_another(served: Served) -> None:
     first, second = await served.connect("alice"), await served.connect("alice")
     for each in (first, second, first):
         await each.send(REQUEST)
@@ -176,7 +176,7 @@ class Asker:
 
 
 @given(seed=st.integers(0, 1 << 32))
-def test_whoever_asks_gets_room_in_the_end(seed: int) -> None:
+def test_every_holder_that_asks_gets_room_in_the_end(seed: int) -> None:
     random, room = Random(seed), RequestRoom(100, look_later=lambda _: None)
     askers = [Asker() for _ in range(5)]
 

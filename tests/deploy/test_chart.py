@@ -169,7 +169,7 @@ def test_helm_accepts_the_chart_and_makes_the_renderings(request: pytest.Fixture
         text=True,
     )
     assert linted.returncode == 0, linted.stdout + linted.stderr
-    unused = [helm, "template", "shop", CHART, "--set", "brokers.replicas=3"]
+    unused = [str(helm), "template", "shop", str(CHART), "--set", "brokers.replicas=3"]
     refused = subprocess.run(unused, capture_output=True, text=True)
     assert "the pipeline does not use the brokers" in refused.stderr
     for name, values in RENDERINGS.items():

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from headwater.core_log.broker.replica_losses import ReplicaLosses
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import ConfigError, CorruptLog
 from headwater.core_log.replication.metadata import METADATA_TOPIC, NO_LEADER
@@ -117,9 +118,7 @@ async def test_a_replica_that_lost_records_does_not_lead_before_it_has_them_agai
     assert isinstance(files, MemoryFiles)
     damage(files)
 
-    cluster.boot(damaged)
-    await cluster.start(lagging)
-    await cluster.until(lambda: cluster.brokers[damaged].is_open)
+    await come_back_without(cluster, damaged, lagging)
     without = record_of(cluster)
     await cluster.start(whole)
     await cluster.until(lambda: len(record_of(cluster).in_sync) == 3)
@@ -129,6 +128,29 @@ async def test_a_replica_that_lost_records_does_not_lead_before_it_has_them_agai
     for broker in cluster.brokers.values():
         assert stored(broker) == [b"a", b"b", b"c", b"d"]
     assert not cluster.brokers[damaged].store.losses
+
+
+async def come_back_without(cluster: Cluster, damaged: int, lagging: int) -> None:
+    """The two are a majority of the quorum."""
+    cluster.boot(damaged)
+    await cluster.start(lagging)
+    await cluster.until(lambda: cluster.brokers[damaged].is_open)
+
+
+async def test_a_loss_that_is_not_told_is_found(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule R6 taken out: the damaged replica leads, and what the third one has is given up."""
+    damaged, _, lagging = await only_two_have_everything(cluster)
+    files = cluster.files[damaged]
+    assert isinstance(files, MemoryFiles)
+    cut_inside(files)
+    monkeypatch.setattr(ReplicaLosses, "_replicated", lambda self: iter(()))
+
+    await come_back_without(cluster, damaged, lagging)
+
+    await cluster.until(lambda: record_of(cluster).leader == damaged)
+    assert len(stored(cluster.brokers[damaged])) < 4
 
 
 async def test_the_remains_of_a_damaged_partition_are_kept_beside_its_copy(

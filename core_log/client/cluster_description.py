@@ -6,6 +6,7 @@ from uuid import UUID
 
 from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.protocol.messages.api_versions import ApiVersionsRequest
 from headwater.core_log.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
     DescribeQuorumRequest,
@@ -13,6 +14,8 @@ from headwater.core_log.protocol.messages.describe_quorum import (
 )
 
 METADATA_TOPIC = "__cluster_metadata"
+METADATA_VERSIONS = ("headwater.metadata.version", "metadata.version")
+"""The feature whose level is the version of the metadata: ours, and that of Apache Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,17 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
                 BrokerDescription(each.node_id, each.host, each.port, each.rack) for each in brokers
             ),
         )
+
+    return await cluster.persist(attempt)
+
+
+async def describe_metadata_version(cluster: Cluster) -> int | None:
+    """Returns the version in which the cluster writes its metadata; None if it does not tell."""
+
+    async def attempt() -> int | None:
+        answer = await cluster.ask_any(ApiVersionsRequest())
+        levels = {each.name: each.max_version_level for each in answer.finalized_features}
+        return next((levels[name] for name in METADATA_VERSIONS if name in levels), None)
 
     return await cluster.persist(attempt)
 

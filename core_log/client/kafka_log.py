@@ -172,6 +172,12 @@ class KafkaLog:
 
         return await describe_cluster(self._cluster)
 
+    async def describe_metadata_version(self) -> int | None:
+        """Asked for anew each time."""
+        from headwater.core_log.client.cluster_description import describe_metadata_version
+
+        return await describe_metadata_version(self._cluster)
+
     async def describe_quorum(self) -> "QuorumDescription":
         """Asked for anew each time."""
         from headwater.core_log.client.cluster_description import describe_quorum

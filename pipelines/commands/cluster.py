@@ -55,6 +55,7 @@ def status(output: Output, wait: bool, address: LogAddress) -> None:
     problems = shorten(state.problems)
     lines = [
         f"quorum  {state.quorum}",
+        *([] if state.metadata_version is None else [f"metadata version {state.metadata_version}"]),
         *table(HEAD, [tuple(asdict(each).values()) for each in state.nodes]),
         *state.moves[:PROBLEMS_MAX],
         *state.throttles[:PROBLEMS_MAX],

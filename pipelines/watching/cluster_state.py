@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.core_log.client.cluster_admin import Move
@@ -58,6 +58,8 @@ class ClusterState:
     """The partitions that are being moved, and how far."""
     throttles: Sequence[str] = ()
     """The topics that are copied at a rate."""
+    metadata_version: int | None = None
+    """The version in which the metadata is written; None if the cluster does not tell."""
 
 
 async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> ClusterState:
@@ -65,7 +67,7 @@ async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> Clu
     found, names = await log.describe_cluster(), [each.name for each in topics]
     least = await log.topics.config_of_each(names, MIN_IN_SYNC)
     moves, throttled = await log.brokers.moves(), await log.throttles.topics(names)
-    return state_of(
+    state = state_of(
         found,
         await _within(log.describe_quorum(), NO_QUORUM),
         topics,
@@ -76,6 +78,8 @@ async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> Clu
             throttled, await _within(log.throttles.rates(), {}) if throttled else {}
         ),
     )
+    version = await _within(log.describe_metadata_version(), None)
+    return replace(state, metadata_version=version)
 
 
 async def _within(answer: Awaitable[T], otherwise: T) -> T:

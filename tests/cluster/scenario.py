@@ -1,6 +1,7 @@
 """Scenarios as text: a line is a step, and every cluster is played the same ones."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,15 @@ LOOK_S = 0.1
 TIMES = " times:"
 OF_NODES = {"kill", "stop", "start", "pause", "resume", "wipe", "upgrade", "downgrade"}
 """What is done to the process of a node, or to its disk."""
+OF_LINKS = {"isolate", "deafen", "mute", "separate"}
+"""What is done to the links of a node."""
+WHOM = (
+    r"(it|them|all|others|controller|node \d+|(leader|follower|followers) of \S+-\d+"
+    r"|(group )?coordinator of \S+)"
+)
+ONE_STEP = re.compile(
+    rf"work \d+|in sync|led|refused|heal links|({'|'.join(sorted(OF_NODES | OF_LINKS))}) {WHOM}"
+)
 GROUP_KIND, TRANSACTION_KIND = 0, 1
 
 
@@ -39,12 +49,15 @@ def parse(text: str) -> list[Step]:
         line = lines.pop(0)
         assert not line.startswith(" "), f"a step is indented without a reason: {line!r}"
         if not line.endswith(TIMES):
+            assert ONE_STEP.fullmatch(line), f"no such step: {line!r}"
             steps.append(Step(line))
             continue
+        count = line.removesuffix(TIMES)
+        assert count.isdecimal(), f"no number of times: {line!r}"
         body = []
         while lines and lines[0].startswith("  "):
             body.append(lines.pop(0)[2:])
-        steps.append(Step(line, parse("\n".join(body)), int(line.removesuffix(TIMES))))
+        steps.append(Step(line, parse("\n".join(body)), int(count)))
     return steps
 
 
@@ -118,7 +131,7 @@ class Play:
                 self._say(f"    node {' and '.join(map(str, self._it))}")
                 for node in self._it:
                     await asyncio.to_thread(getattr(self._nodes, verb), node)
-            case [("isolate" | "deafen" | "mute" | "separate") as verb, *whom]:
+            case [verb, *whom] if verb in OF_LINKS:
                 await self._cut(verb, " ".join(whom))
             case ["heal", "links"]:
                 await self._links.heal()

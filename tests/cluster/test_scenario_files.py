@@ -19,6 +19,27 @@ def test_an_indented_step_without_a_repetition_is_refused() -> None:
         parse("work 5\n  work 6\n")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "wrok 5",
+        "work",
+        "work five",
+        "kill",
+        "kill nobody",
+        "kill node one",
+        "kill leader of orders",
+        "isolate leader orders-0",
+        "heal",
+        "some times:",
+        "2 times:\n  kil node 1",
+    ],
+)
+def test_a_mistyped_step_is_refused_before_anything_is_played(line: str) -> None:
+    with pytest.raises(AssertionError, match=r"no such step|no number of times"):
+        parse(f"work 5\n{line}\n")
+
+
 def test_every_scenario_file_says_why_and_can_be_read() -> None:
     for path in [path for kind in KINDS for path in scenarios(kind)]:
         text = path.read_text()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headwater.core_log.replication.metadata_records import METADATA_VERSION
 from headwater.pipelines.terminal import exit_codes
 from scripts.free_port import free_port
 from tests.pipelines.conftest import Headwater
@@ -103,3 +104,4 @@ def test_a_person_who_waits_for_a_healthy_cluster_also_waits_for_its_first_answe
 
     assert status.returncode == exit_codes.OK
     assert out.startswith("quorum  leader 1")
+    assert f"\nmetadata version {METADATA_VERSION}\n" in out

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -12,7 +12,7 @@ from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Isolation, TopicPartition
 from tests.simulation.checker import Observed, problems_of
-from tests.simulation.last_look import drain_relay, read_everything, settle
+from tests.simulation.last_look import LOOK_S, drain_relay, read_everything, settle
 from tests.simulation.load import (
     AppendingClient,
     Client,
@@ -163,15 +163,22 @@ class Faults:
 
 
 Fault = Callable[[Faults], Any]
+Accidents = Callable[["World"], Awaitable[None]]
+"""Accidents in a given order, before those by chance."""
 
 
 class World:
     """Machines with a broker each, their network and their clients."""
 
     def __init__(
-        self, seed: int, settings: Mapping[str, Any], faults: Sequence[Fault], nodes: int
+        self,
+        seed: int,
+        settings: Mapping[str, Any],
+        faults: Sequence[Fault],
+        nodes: int,
+        accidents: "Accidents | None" = None,
     ) -> None:
-        self._possible = faults
+        self._possible, self._accidents = faults, accidents
         loop = asyncio.get_running_loop()
         self.random = Random(seed)
         self.network = Network(self._fork())
@@ -227,6 +234,8 @@ class World:
         await self._create_topics()
         works = [asyncio.ensure_future(each.work()) for each in [*self.clients, *self.readers]]
         end_s = asyncio.get_running_loop().time() + virtual_s
+        if self._accidents is not None:
+            await self._accidents(self)
         while (left_s := end_s - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(min(left_s, self.random.expovariate(1 / FAULT_S)))
             broken = [each for each in works if each.done()]
@@ -247,9 +256,27 @@ class World:
                 await look
             except HeadwaterError as error:
                 self.seen.stuck.append(str(error))
+        await self._until_in_sync()
         for each in [*self.clients, *self.readers]:
             await each.log.close()
         await asyncio.gather(*(machine.stop() for machine in self.machines))
+
+    async def _until_in_sync(self) -> None:
+        """Every replica has everything again."""
+        end_s = asyncio.get_running_loop().time() + SETTLED_S
+        while behind := self._list_behind():
+            if asyncio.get_running_loop().time() > end_s:
+                self.seen.stuck += [f"replicas of {each}" for each in behind]
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _list_behind(self) -> list[str]:
+        brokers = [each.broker for each in self.machines if each.broker is not None]
+        return [
+            f"{topic.name}-{each.partition}"
+            for topic, each in brokers[0].image.partitions
+            if len(each.in_sync) < len(each.replicas)
+        ]
 
     async def _create_topics(self) -> None:
         log = self._new_log("creator")
@@ -296,13 +323,14 @@ def play(
     virtual_s: float = 20.0,
     faults: Sequence[Fault] = FAULTS,
     nodes: int = 1,
+    accidents: Accidents | None = None,
     **settings: Any,
 ) -> History:
     """Plays one history; the same seed always leads to the same one."""
     random = Random(seed)
 
     async def work() -> History:
-        world = World(seed, settings, faults, nodes)
+        world = World(seed, settings, faults, nodes, accidents)
         await world.live(virtual_s)
         digest = hashlib.sha256(repr(world.seen).encode())
         for machine in world.machines:

@@ -53,6 +53,7 @@ def open_contents(
 ) -> OpenedSqlTable:
     """Opens a table without locks; writers continue."""
     dialect = target.dialect
+    target.leave_limited_connection()
     with translate_errors(dialect, table=str(schema.table)):
         connection = target.connect()
         connection.rollback()

@@ -121,7 +121,7 @@ class SqlSink:
         opened = await self._ask(lambda target: open_contents(target, schema, topics))
 
         async def batches() -> AsyncGenerator[pa.RecordBatch, None]:
-            while (batch := await self._ask(lambda _: next(opened.pages, None))) is not None:
+            while (batch := await self._read(lambda _: next(opened.pages, None))) is not None:
                 yield batch
 
         try:
@@ -186,6 +186,15 @@ class SqlSink:
         await self._run(lambda target: target.run_outside(wanted))
 
     async def _ask(self, work: "Callable[[SqlTarget], Result]") -> Result:
+        """Returns what the work finds, which begins outside of a transaction."""
+
+        def begin(target: "SqlTarget") -> Result:
+            target.leave_idle_connection()
+            return work(target)
+
+        return await self._read(begin)
+
+    async def _read(self, work: "Callable[[SqlTarget], Result]") -> Result:
         try:
             return await self._run(work)
         except RetryTransaction as refusal:

@@ -79,6 +79,8 @@ class SqlTarget:
         self._connection: sa.Connection | None = None
         self._driver: Any = None
         self._transaction: Any = None
+        self._used_ms = 0
+        """When the connection was last left without a transaction."""
         self._generations: dict[TableId, int | None] = {}
         self._reported: dict[TopicPartition, AppliedOffset] = {}
         self._locked: dict[TopicPartition, OffsetRow] = {}
@@ -94,6 +96,7 @@ class SqlTarget:
                 self._reported = dict(self.read_committed_offsets(connection, topics))
             finally:
                 connection.rollback()
+        self._used_ms = self.context.clock.monotonic_ms()
         return dict(self._reported)
 
     def read_committed_offsets(
@@ -110,6 +113,7 @@ class SqlTarget:
 
     def begin(self, start: AppliedOffsets) -> None:
         """Locks the stored offsets; raises `Fenced` if they are not `start`."""
+        self.leave_idle_connection()
         with translate_errors(self.dialect):
             connection = self.connect()
             self.offsets.ensure(connection)
@@ -167,6 +171,7 @@ class SqlTarget:
                 self._check_unswapped()
             self._transaction.commit()
             self._transaction = None
+            self._used_ms = self.context.clock.monotonic_ms()
             self._reported |= end
             self.tables.forms.end()
             self._drop_columns()
@@ -247,6 +252,17 @@ class SqlTarget:
                 self._connection = connect_to(self.engine, self.dialect)
             self._driver = self._connection.connection.driver_connection
         return self._connection
+
+    def leave_idle_connection(self) -> None:
+        """Called outside of a transaction, before the server ends the session."""
+        idle_ms = self.context.clock.monotonic_ms() - self._used_ms
+        if 0 < self.dialect.idle_ms_max < idle_ms:
+            self.disconnect()
+
+    def leave_limited_connection(self) -> None:
+        """Called outside of a transaction, before one that may pause between its statements."""
+        if self.dialect.idle_ms_max:
+            self.disconnect()
 
     def interrupt(self) -> None:
         """Ends the statement that runs, from another thread: it may wait for a lock for ever."""

@@ -21,7 +21,7 @@ from tests.crash.captured_server import CapturedServer, MysqlServer, PostgresSer
 from tests.crash.command_process import PATIENCE_S, CommandProcess
 from tests.silent_link import enter_namespace, silent_link
 
-DOUBLINGS, ROW_BYTES = 17, 300
+DOUBLINGS, ROW_BYTES = 16, 600
 BYTES_UNTIL_SILENT = 8 << 20
 OPTIONS = {
     "keepalives_idle": "1",
@@ -30,7 +30,7 @@ OPTIONS = {
     "tcp_user_timeout": "2000",
 }
 
-RETRIED = "retrying"
+RETRIED = "tries again"
 LOOK_S = 0.05
 
 pytestmark = [
@@ -76,9 +76,16 @@ def test_a_snapshot_over_a_silent_link_is_read_again(
             "url": near.render_as_string(hide_password=False),
             "tables": f"{server.namespace_of('silent')}.items",
             "snapshot": {"parallel": 2, "chunk_rows": 20_000},
+            "connect_timeout": "2s",
         }
         sink = {"type": "sql", "url": f"sqlite:///{target}"}
-        pipeline = {"pipeline": "shop", "workers": 0, "source": source, "sink": sink}
+        pipeline = {
+            "pipeline": "shop",
+            "workers": 0,
+            "source": source,
+            "sink": sink,
+            "errors": {"retry": {"for": "10m", "backoff": "50ms..400ms"}},
+        }
         file.write_text(yaml.safe_dump(pipeline))
         runner = CommandProcess(
             ["run", file, "--once"],

@@ -81,6 +81,8 @@ class Dialect(Protocol):
     """A join with given rows, in the given order if that matters; empty if there is none."""
     url: "sa.URL | None" = None
     """The address of the database, for errors."""
+    idle_ms_max: int = 0
+    """After so long without a transaction a connection is made anew; 0 is never."""
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

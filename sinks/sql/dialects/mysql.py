@@ -73,6 +73,9 @@ VALUES = {
 PREFIX_LENGTH = 64
 """Letters of a text in the index of a temporary table."""
 STATEMENT_BYTES_MAX = 4 << 20
+IDLE_S_MAX = 120
+"""The server ends a session that writes after so long without a statement, with its locks: it does
+not notice for hours that a network has gone silent."""
 
 
 class MysqlDialect(StagedDialect):
@@ -91,6 +94,8 @@ class MysqlDialect(StagedDialect):
     def __init__(self) -> None:
         self._collation = "utf8mb4_bin"
         self._statement_bytes = STATEMENT_BYTES_MAX
+        self._is_limited = False
+        self.idle_ms_max = IDLE_S_MAX * 1_000 // 2
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"
@@ -114,6 +119,14 @@ class MysqlDialect(StagedDialect):
         packet_bytes, collation = cursor.fetchone() or (1 << 20, None)
         self._collation = collation or self._collation
         self._statement_bytes = min(packet_bytes // 2, STATEMENT_BYTES_MAX)
+
+    def begin(self, connection: "sa.Connection") -> None:
+        if not self._is_limited:
+            run(connection, f"SET SESSION wait_timeout = {IDLE_S_MAX}")
+            self._is_limited = True
+
+    def forget(self) -> None:
+        self._is_limited = False
 
     def interrupt(self, driver: Any, engine: "sa.Engine") -> None:
         with engine.connect() as connection:

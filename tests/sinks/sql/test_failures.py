@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from pydantic import SecretStr
 
 from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import (
@@ -20,11 +21,16 @@ from headwater.core_log.foundation.errors import (
     SinkUnavailable,
 )
 from headwater.core_log.model.changes import TableChanges
-from headwater.sinks.sink import Slice
+from headwater.sinks.sink import SinkContext, Slice
+from headwater.sinks.sql.contents import close_contents, open_contents
+from headwater.sinks.sql.dialects import mysql
 from headwater.sinks.sql.dialects.postgresql import PostgresqlDialect
 from headwater.sinks.sql.failures import SchemaChangeFirst
+from headwater.sinks.sql.settings import SqlSettings
+from headwater.sinks.sql.sink import SqlSink
 from headwater.sinks.sql.target import SqlTarget
 from tests.contract.sink_suite import ORDERS, by_id
+from tests.fakes import SimulatedClock
 from tests.pipelines.run_process import PATIENCE_S
 from tests.silent_link import options_of
 from tests.sinks.sql.databases import POISONS, SqlBench
@@ -34,6 +40,110 @@ ENDINGS = {
     "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = current_database() AND pid <> pg_backend_pid()",
 }
+
+
+def target_of(bench: SqlBench, clock: SimulatedClock) -> SqlTarget:
+    context = SinkContext("shop", bench.directory, {}, clock, "sql")
+    return SqlTarget(SqlSettings(url=SecretStr(bench.url)), context)
+
+
+def session_of(target: SqlTarget) -> int:
+    return int(target.connect().exec_driver_sql("SELECT CONNECTION_ID()").scalar() or 0)
+
+
+def test_a_mysql_server_ends_a_session_that_writes_and_says_nothing_for_two_minutes(
+    bench: SqlBench,
+) -> None:
+    if bench.kind != "mariadb":
+        pytest.skip("PostgreSQL's session notices a silent network; SQLite has none")
+    target = target_of(bench, SimulatedClock())
+    ask = "SELECT @@SESSION.wait_timeout"
+
+    target.committed_offsets([])
+    before = target.connect().exec_driver_sql(ask).scalar()
+    target.connect().rollback()
+    target.begin({})
+    within = target.connect().exec_driver_sql(ask).scalar()
+    target.rollback()
+    target.close()
+
+    assert before != 120 and within == 120
+
+
+def test_a_connection_is_made_anew_before_the_server_ends_it(bench: SqlBench) -> None:
+    if bench.kind != "mariadb":
+        pytest.skip("their sessions may be idle for ever")
+    clock = SimulatedClock()
+    target = target_of(bench, clock)
+
+    sessions = []
+    for idle_ms in (0, 50_000, 61_000):
+        clock.advance(idle_ms)
+        target.begin({})
+        sessions.append(session_of(target))
+        target.commit({})
+    target.close()
+
+    assert sessions[0] == sessions[1] != sessions[2]
+
+
+def test_a_reader_of_a_table_may_pause_for_longer_than_a_writer(bench: SqlBench) -> None:
+    if bench.kind != "mariadb":
+        pytest.skip("their sessions may be idle for ever")
+    target = target_of(bench, SimulatedClock())
+    ask = "SELECT @@SESSION.wait_timeout"
+    target.begin({})
+    target.rollback()
+    limited = target.connect().exec_driver_sql(ask).scalar()
+    target.connect().rollback()
+
+    opened = open_contents(target, ORDERS, [])
+    found = target.connect().exec_driver_sql(ask).scalar()
+    close_contents(target, opened)
+    target.close()
+
+    assert limited == 120 != found
+
+
+async def test_a_session_that_the_server_has_ended_is_missed_by_nobody(bench: SqlBench) -> None:
+    if bench.kind != "mariadb":
+        pytest.skip("their sessions may be idle for ever")
+    topic, clock = ScriptedTopic(), SimulatedClock()
+    context = SinkContext("shop", bench.directory, {}, clock, "sql")
+    sink = SqlSink(SqlSettings(url=SecretStr(bench.url)), context)
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    await sink.apply(topic.slice())
+
+    _end_other_connections(bench)
+    clock.advance(61_000)
+    stood = await sink.committed_offsets([topic.name])
+    _end_other_connections(bench)
+    clock.advance(61_000)
+    topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    assert stood is not None and len(stood) == 1
+    assert len(await bench.rows("public.orders")) == 2
+
+
+def test_a_lock_of_a_session_that_is_cut_off_goes_with_it(
+    bench: SqlBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bench.kind != "mariadb":
+        pytest.skip("PostgreSQL's session notices a silent network; SQLite has none")
+    bench.execute("CREATE TABLE locked (id INT PRIMARY KEY)", "INSERT INTO locked VALUES (1)")
+    monkeypatch.setattr(mysql, "IDLE_S_MAX", 1)
+    cut_off = target_of(bench, SimulatedClock())
+    cut_off.begin({})
+    cut_off.connect().exec_driver_sql("SELECT id FROM locked FOR UPDATE").all()
+
+    with bench.engine.begin() as connection:
+        found = connection.exec_driver_sql("SELECT id FROM locked FOR UPDATE").all()
+    cut_off.rollback()
+    cut_off.close()
+
+    assert [row[0] for row in found] == [1]
 
 
 async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_and_is_made_anew(

@@ -29,7 +29,12 @@ from headwater.core_log.broker.transaction_markers import TransactionMarkers
 from headwater.core_log.broker.transaction_verification import TransactionVerifier
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.endpoint import parse_address
-from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogUnavailable
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    HeadwaterError,
+    LogUnavailable,
+    StorageFailed,
+)
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.groups.group_coordinator import GroupCoordinator
 from headwater.core_log.groups.transaction_coordinator import TransactionCoordinator
@@ -63,6 +68,7 @@ from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
 HASHES_AT_ONCE = 1
+OPENING_LOOK_S = 0.25
 
 
 def authorizer_of(security: ListenerSecurity) -> Authorizer | None:
@@ -242,7 +248,21 @@ class Broker:
 
     async def open(self, host: str, port: int) -> None:
         """Reads the cluster's metadata, registers this broker, and makes every partition and
-        coordinator ready."""
+        coordinator ready. Raises `StorageFailed` if the disk fails the metadata meanwhile: nobody
+        opens it again before the broker is open."""
+        opening = asyncio.ensure_future(self._open(host, port))
+        try:
+            while not opening.done():
+                await asyncio.wait([opening], timeout=OPENING_LOOK_S)
+                if (failure := self.quorum.log.failure) is not None and not opening.done():
+                    raise StorageFailed(
+                        "the disk failed the cluster's metadata at the start", reason=failure
+                    )
+        finally:
+            opening.cancel()
+        opening.result()
+
+    async def _open(self, host: str, port: int) -> None:
         self.address = (host, port)
         self.metadata.load_snapshot()
         self._check_syncs(is_alone=self.quorum.is_alone)

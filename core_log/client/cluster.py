@@ -58,6 +58,8 @@ class Cluster:
         self._inquiries: dict[Node, asyncio.Task[None]] = {}
         self._first_asked_s: float | None = None
         self._has_answered = False
+        self._lost_s: dict[str, float] = {}
+        """When brokers closed the connection to somebody who wanted any of them."""
 
     def _node(self, host: str, port: int) -> Node:
         return Node(
@@ -233,10 +235,15 @@ class Cluster:
             with suppress(ConnectionLost):
                 return await node.ask(request, version_max=version_max)
         node = await self._reach()
-        return await node.ask(request, version_max=version_max)
+        try:
+            return await node.ask(request, version_max=version_max)
+        except ConnectionLost:  # a broker that starts takes connections, and serves nobody
+            self._lost_s[node.address] = asyncio.get_running_loop().time()
+            raise
 
     async def _reach(self) -> Node:
-        """Connects to a broker; raises NoBroker with every address's error."""
+        """Connects to a broker, those that closed a connection come last; raises NoBroker with
+        every address's error."""
         now_s = asyncio.get_running_loop().time()
         if self._first_asked_s is None:
             self._first_asked_s = now_s
@@ -274,7 +281,8 @@ class Cluster:
 
     def _candidates(self) -> list[Node]:
         nodes = [*self._nodes.values(), *self._seeds]
-        return sorted(nodes, key=lambda node: not node.is_connected)
+        lost_s = self._lost_s
+        return sorted(nodes, key=lambda node: (not node.is_connected, lost_s.get(node.address, 0)))
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:

@@ -169,6 +169,16 @@ async def test_any_broker_of_the_bootstrap_will_do() -> None:
     assert await cluster.log().append(ORDERS, batch()) == 7
 
 
+async def test_a_broker_that_takes_connections_and_serves_nobody_holds_up_no_client() -> None:
+    """As one does that is still starting."""
+    cluster = ScriptedCluster(brokers=2)
+    led_by(cluster, 2)
+    answer = cluster._metadata
+    cluster.on(MetadataRequest, lambda node, request: None if node == 1 else answer(node, request))
+
+    assert await cluster.log().append(ORDERS, batch()) == 7
+
+
 async def test_a_cluster_that_is_down_is_unavailable_once_patience_ends() -> None:
     cluster = ScriptedCluster()
     cluster.stop(1)

@@ -82,6 +82,11 @@ class Faults:
     def name(self) -> str:
         return self._machine.name
 
+    @property
+    def is_up(self) -> bool:
+        """A machine whose start has failed is down until its next attempt."""
+        return self._machine.is_up
+
     async def kill(self) -> None:
         self._machine.kill()
         await self._boot_again()
@@ -147,8 +152,8 @@ class Faults:
         self._machine.fail_syncs()
         await asyncio.sleep(self._random.uniform(0, 0.1))
         self._machine.heal_disk()
-        self._machine.kill()
-        await self._boot_again()
+        if self.is_up:  # its start may have failed by then
+            await self.kill()
 
     async def fill_disk(self) -> None:
         self._machine.fill_disk()
@@ -300,7 +305,8 @@ class World:
         fault = self.random.choice(self._possible)
         now_s = asyncio.get_running_loop().time()
         self.said.append(f"{now_s:.3f} {fault.__name__} {faults.name}")
-        await fault(faults)
+        if faults.is_up:
+            await fault(faults)
         self._idle.append(faults)
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from headwater.core_log.client.broker_errors import STALE_LEADER, check, refusal
+from headwater.core_log.client.gather import let_go
 from headwater.core_log.client.retry_policy import NoBroker, RetryLoop, UnknownTopic
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.disk_space import HINT
@@ -335,7 +336,5 @@ async def first_to_answer(nodes: Sequence[Node], *, within_s: float) -> Node:
     except TimeoutError:
         pass
     finally:
-        for each in under_way:
-            each.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await let_go(*under_way)
     raise NobodyAnswered(reasons)

@@ -18,9 +18,7 @@ async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await let_go(*tasks)
     return [task.result() for task in tasks if task in done]
 
 
@@ -31,9 +29,7 @@ async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await let_go(*tasks)
     return next(task for task in tasks if task in done).result()
 
 
@@ -43,16 +39,38 @@ async def in_thread(work: Callable[[], T], threads: Executor | None = None) -> T
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
-        running.exception()  # nobody is left to be told of it
+        try:
+            await wait_for_end(running)
+        finally:
+            running.exception()  # nobody is left to be told of it
         raise
 
 
-async def let_go(task: "asyncio.Future[Any]") -> None:
-    """Cancels a task and waits for its end. Its error is ignored, and the loop does not log it at
-    garbage collection."""
-    if not task.done():
+async def wait_for_end(*futures: "asyncio.Future[Any]", for_s_max: float | None = None) -> None:
+    """Waits until the futures are done, or for so long. A cancellation meanwhile is raised at the
+    end: who is cancelled twice must not leave behind what he cleans up."""
+    loop, cancelled = asyncio.get_running_loop(), None
+    until = None if for_s_max is None else loop.time() + for_s_max
+    while left := {each for each in futures if not each.done()}:
+        seconds = None if until is None else until - loop.time()
+        if seconds is not None and seconds <= 0:
+            break
+        try:
+            await asyncio.wait(left, timeout=seconds)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+async def let_go(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancels tasks in their order and waits for their end. Their errors are ignored, and the loop
+    does not log them at garbage collection."""
+    for task in tasks:
         task.cancel()
-        await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()
+    try:
+        await wait_for_end(*tasks)
+    finally:
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()

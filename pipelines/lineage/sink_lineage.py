@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation.errors import ConfigError, Fenced, HeadwaterError
 from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableSchema
@@ -83,8 +84,10 @@ class SinkLife:
             raise
         finally:
             telling.cancel()
-            await asyncio.wait([telling])
-            await self._end(state, self.task.loaded.redaction.scrub(error))
+            try:
+                await wait_for_end(telling)
+            finally:
+                await self._end(state, self.task.loaded.redaction.scrub(error))
 
     def _hear(self, report: Report) -> None:
         self.task.report(report)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
-from headwater.core_log.client.gather import in_thread
+from headwater.core_log.client.gather import in_thread, let_go
 
 T = TypeVar("T")
 
@@ -77,8 +77,7 @@ async def one_ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
             coming = asyncio.ensure_future(anext(items))
             yield item
     finally:
-        coming.cancel()
-        await asyncio.wait([coming])  # `await coming` would swallow our own cancellation
-        if not coming.cancelled():
-            coming.exception()
-        await items.aclose()
+        try:
+            await let_go(coming)
+        finally:
+            await items.aclose()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from subprocess import Popen
 
+from headwater.core_log.client.gather import wait_for_end
 from headwater.pipelines.reports import StateChanged, TaskState
 from headwater.pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, RetryPolicy
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
@@ -260,7 +261,7 @@ class _Place:
             await self.process.leave(wait_s=wait_s)
         elif self.process is not None:
             self.process.kill()  # it has nothing to finish
-        await asyncio.wait([self.keeping])
+        await wait_for_end(self.keeping)
 
 
 def _list(postings: dict[TaskId, TaskPlacement]) -> str:

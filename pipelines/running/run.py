@@ -11,6 +11,7 @@ from random import SystemRandom
 from subprocess import Popen
 from typing import TYPE_CHECKING, Any
 
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation import errors
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.endpoint import Endpoint
@@ -235,7 +236,7 @@ class _Run:
             await asyncio.gather(self._notifier.finish(), self._otlp.finish())
             for each_task in (watching, notifying, *sharing):
                 each_task.cancel()
-            await asyncio.wait([watching, notifying, *sharing])
+            await wait_for_end(watching, notifying, *sharing)
 
     async def _share(
         self, claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]
@@ -443,7 +444,7 @@ async def attend(
     finally:
         if showing is not None:
             showing.cancel()
-            await asyncio.wait([showing])
+            await wait_for_end(showing)
             if not showing.cancelled() and (failure := showing.exception()):
                 logger.debug("progress is no longer shown: %s", failure)
 

@@ -46,8 +46,7 @@ async def run_sink(task: TaskRun) -> None:
                 return
             changing.result()
         finally:
-            for each in (delivering, changing, all_ended):
-                await let_go(each)
+            await let_go(delivering, changing, all_ended)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.core_log.client.gather import let_go
+from headwater.core_log.client.gather import let_go, wait_for_end
 from headwater.core_log.foundation.errors import Fenced, HeadwaterError
 from headwater.core_log.model.log import Log
 from headwater.pipelines.journal.control import (
@@ -104,7 +104,7 @@ class TaskRunner:
     async def _run(self, job: TaskAssignment, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             before.cancel()
-            await asyncio.wait([before])
+            await wait_for_end(before)
         await _TaskLives(
             job, self._run_task, self._open_log, self._listeners, self._around, self._watch
         ).run()
@@ -119,7 +119,7 @@ class TaskRunner:
         running = self._running.get(task)
         if running is not None:
             running.cancel()
-            await asyncio.wait([running])
+            await wait_for_end(running)
 
     async def stop_all(self) -> None:
         """Sources first, so that sinks see the end of what they read."""
@@ -235,7 +235,7 @@ class _TaskLives:
         finally:
             restarted.cancel()
             supervised.cancel()
-            await asyncio.wait({supervised, restarted})
+            await wait_for_end(supervised, restarted)
         if supervised.cancelled():
             return True
         ended = supervised.result()
@@ -274,9 +274,7 @@ class _TaskLives:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.wait(waits)
+            await let_go(*waits)
 
     async def _follow(self, desired: DesiredState) -> None:
         await self._is_informed.wait()

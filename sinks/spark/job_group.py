@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
+from headwater.core_log.client.gather import wait_for_end
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -98,8 +100,14 @@ async def in_thread(work: Callable[[], Result]) -> Result:
                 progress.info("%s, after %.0f s", message, loop.time() - began_s)
         return running.result()
     except asyncio.CancelledError:
-        while not running.done():
-            await loop.run_in_executor(None, group.cancel)
-            await asyncio.wait([running], timeout=CANCEL_AGAIN_S)
-        running.exception()  # nobody is left to be told of it
+
+        async def cancel() -> None:
+            while not running.done():
+                await loop.run_in_executor(None, group.cancel)
+                await asyncio.wait([running], timeout=CANCEL_AGAIN_S)
+
+        try:
+            await wait_for_end(asyncio.ensure_future(cancel()))
+        finally:
+            running.exception()  # nobody is left to be told of it
         raise

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.core_log.model.table_schema import TableId
@@ -152,7 +153,7 @@ class WorkSplit:
             await staging
         finally:
             staging.cancel()
-            await asyncio.wait([staging])
+            await wait_for_end(staging)
         return found
 
     async def _stage(

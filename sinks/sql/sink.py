@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
 from headwater.core_log.model.changes import TableChanges
@@ -156,16 +157,22 @@ class SqlSink:
             await self._settle()
             await self._run(lambda target: target.commit(part.end))
         except BaseException as error:
-            writing, self._writing = self._writing, None
-            if writing is not None:
-                if isinstance(error, asyncio.CancelledError):
-                    await self._interrupt()
-                await asyncio.wait([writing])
-            await self._run(lambda target: target.rollback())
-            earlier = None if writing is None else writing.exception()
+            rolled_back = asyncio.ensure_future(self._roll_back(error))
+            await wait_for_end(rolled_back)
+            earlier = rolled_back.result()
             if isinstance(earlier, Fenced) and isinstance(error, Exception):
                 raise earlier from None  # results that were read are needed no more
             raise
+
+    async def _roll_back(self, error: BaseException) -> BaseException | None:
+        """Returns the error of the last write."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            if isinstance(error, asyncio.CancelledError):
+                await self._interrupt()
+            await asyncio.wait([writing])
+        await self._run(lambda target: target.rollback())
+        return None if writing is None else writing.exception()
 
     async def _write(self, chunks: Sequence[BufferedChanges]) -> None:
         """Writes while the next changes are read. The beginning also runs during the first read."""

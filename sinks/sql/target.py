@@ -126,6 +126,7 @@ class SqlTarget:
 
     def write(self, chunk: BufferedChanges) -> None:
         """Applies changes; raises `RecordsRejected` with those that can never be applied."""
+        self._check_begun()
         schema, connection = chunk.schema, self.connect()
         layout = self._layout(schema, [part.topic for part in chunk.partitions])
         with translate_errors(self.dialect, table=str(schema.table)):
@@ -144,6 +145,7 @@ class SqlTarget:
 
     def truncate(self, changes: TableChanges) -> None:
         """Removes earlier rows; a slice yields a truncate once, for all partitions."""
+        self._check_begun()
         assert changes.log_partition is not None, "what a sink is handed has its place in the log"
         layout = self._layout(changes.schema, [changes.log_partition.topic])
         with translate_errors(self.dialect, table=str(changes.schema.table)):
@@ -159,7 +161,13 @@ class SqlTarget:
                 committed_us=changes.committed_us,
             )
 
+    def _check_begun(self) -> None:
+        """A connection that was made since has no transaction of this slice's."""
+        if self._transaction is None:
+            raise SinkUnavailable("the connection was closed while a slice was applied")
+
     def commit(self, end: AppliedOffsets) -> None:
+        self._check_begun()
         with translate_errors(self.dialect):
             self.offsets.replace(
                 self.connect(),

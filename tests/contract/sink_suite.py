@@ -1,17 +1,24 @@
 """What every sink promises: inherit `SinkContract`, say how to make one, and what it can do."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
+from itertools import count
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import Fenced, RecordsRejected, SinkUnavailable
-from headwater.sinks.sink import AppliedOffset, Sink
+from headwater.core_log.model.changes import TableChanges
+from headwater.sinks.sink import AppliedOffset, Sink, Slice
 from tests.slices import ScriptedTopic, failing, schema_of, together
 
 ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
+WIDER = schema_of("public.orders", id=pa.int64(), note=pa.string(), more=pa.int64())
+WIDEST = schema_of(
+    "public.orders", id=pa.int64(), note=pa.string(), more=pa.int64(), most=pa.int64()
+)
 ITEMS = schema_of("public.items", id=pa.int64(), price=pa.float64())
 AUDIT = schema_of("public.audit", key=(), at=pa.int64(), what=pa.string())
 
@@ -202,6 +209,44 @@ class SinkContract:
                 {"id": 1, "note": "a"},
                 {"id": 2, "note": "b"},
             ]
+        await sink.close()
+
+    async def test_a_sink_that_is_closed_in_a_slice_writes_no_more_of_it(
+        self, bench: Bench
+    ) -> None:
+        topic = ScriptedTopic()
+        topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+        sink, reads, pieces = bench.sink(), count(), count(1)
+        await sink.committed_offsets([topic.name])
+        await sink.apply(topic.slice())
+        topic.append(ORDERS, ("t", {}))
+        topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+        topic.append(WIDER, ("c", {"id": 3, "note": "c", "more": 1}))
+        topic.append(WIDEST, ("c", {"id": 4, "note": "d", "more": 1, "most": 2}))
+        part = topic.slice()
+
+        async def read(_: Slice) -> AsyncIterator[TableChanges]:
+            if next(reads):
+                raise SinkUnavailable("the slice is read again")
+            async for changes in part.changes():
+                yield changes
+                if next(pieces) == 1:
+                    await sink.close()
+            raise SinkUnavailable("the slice has been read")
+
+        with pytest.raises(SinkUnavailable):
+            await sink.apply(replace(part, read=read))
+        left = await bench.rows("public.orders")
+        await sink.close()
+        sink = bench.sink()
+        await sink.committed_offsets([topic.name])
+        await sink.apply(part)
+
+        if self.is_atomic:
+            assert left == [{"id": 1, "note": "a"}]
+        if self.is_atomic and self.keeps_newest:
+            rows = by_id(await bench.rows("public.orders"))
+            assert [(row["id"], row["note"]) for row in rows] == [(2, "b"), (3, "c"), (4, "d")]
         await sink.close()
 
     async def test_the_newest_change_of_a_key_wins_within_and_across_slices(

@@ -15,6 +15,7 @@ from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.connectors.mysql.kernels.kernels import MysqlKernels
 from headwater.connectors.mysql.server.text_rows import TextRows, blocks_of
 from headwater.connectors.mysql.settings import MysqlSettings
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation.database_errors import (
     NOT_US,
     SERVER_HINT,
@@ -281,9 +282,11 @@ async def finish(working: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None:
-            found = task.result()
-            if isinstance(found, MysqlConnection):
-                found.close()
+        try:
+            await wait_for_end(task)
+        finally:
+            if not task.cancelled() and task.exception() is None:
+                found = task.result()
+                if isinstance(found, MysqlConnection):
+                    found.close()
         raise

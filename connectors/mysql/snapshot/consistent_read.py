@@ -24,6 +24,7 @@ from headwater.connectors.mysql.snapshot.chunk_reader import batch_of
 from headwater.connectors.mysql.snapshot.exact_position import begin_exact_snapshot
 from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.connectors.source import SourceContext, SourceSnapshot
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
 
@@ -49,7 +50,7 @@ async def standing_still(
             snapshot = await asyncio.shield(beginning)
         except asyncio.CancelledError:
             stopped.set()
-            await asyncio.wait([beginning])
+            await wait_for_end(beginning)
             raise
         position, origin = snapshot.position, MysqlOrigin(context.pipeline, server.name)
 

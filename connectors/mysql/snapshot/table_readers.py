@@ -24,7 +24,7 @@ from headwater.connectors.mysql.snapshot.whole_table import KeylessTableRows, be
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import SourceContext
-from headwater.core_log.client.gather import in_thread
+from headwater.core_log.client.gather import in_thread, wait_for_end
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
 
@@ -255,8 +255,10 @@ class TableReaders:
             chunk = await asyncio.shield(reading)
         except asyncio.CancelledError:
             self._stopped.set()
-            await asyncio.wait([reading])
-            reading.exception()
+            try:
+                await wait_for_end(reading)
+            finally:
+                reading.exception()
             raise
         await self.limit.passing(chunk.rows.num_rows)
         taken.chunk = chunk

@@ -25,6 +25,7 @@ from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
 from headwater.connectors.postgres.wal.kernels import Kernels
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.source import SourceContext
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times
 from headwater.core_log.model.table_schema import TableSchema
@@ -101,9 +102,11 @@ class RowMapper:
         finally:
             stop.is_wanted = True
             if advancing is not None:
-                await asyncio.wait([advancing])
-                if not advancing.cancelled():
-                    advancing.exception()  # it was raised, or is not needed any more
+                try:
+                    await wait_for_end(advancing)
+                finally:
+                    if not advancing.cancelled():
+                        advancing.exception()  # it was raised, or is not needed any more
 
     def changes(
         self,

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from headwater.core_log.client.gather import let_go, wait_for_end
 from headwater.core_log.model.log import FetchLimit, Isolation, Log, Offsets, TopicPartition
 from headwater.core_log.records import arrow_codec
 from headwater.pipelines.journal.commits import Commit, commits_home, decode_commits
@@ -42,11 +43,10 @@ class GroupOffsetReporter:
         """Cancels: a commit in flight may still succeed."""
         if self._reporting is not None:
             self._is_awaited.set()
-            await asyncio.wait([self._reporting], timeout=FINISH_S_MAX)
-            self._reporting.cancel()
-            await asyncio.wait([self._reporting])
-            if not self._reporting.cancelled():
-                self._reporting.exception()
+            try:
+                await wait_for_end(self._reporting, for_s_max=FINISH_S_MAX)
+            finally:
+                await let_go(self._reporting)
 
     async def _report(self) -> None:
         while self._waiting:
@@ -118,13 +118,12 @@ FINISH_S_MAX = 10.0
 
 
 async def shield(work: Coroutine[Any, Any, None], *, wait_s_max: float = FINISH_S_MAX) -> None:
-    """Delays a cancellation until `work` is done."""
+    """Delays a cancellation, and any that follows it, until `work` is done."""
     running = asyncio.ensure_future(work)
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running], timeout=wait_s_max)
-        running.cancel()
-        with suppress(Exception, asyncio.CancelledError):
-            await running
+        with suppress(asyncio.CancelledError):
+            await wait_for_end(running, for_s_max=wait_s_max)
+        await let_go(running)
         raise

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
@@ -413,10 +414,7 @@ def _no_changes(schema: TableSchema) -> TableChanges:
 
 async def _end(parts: Sequence[_Part]) -> None:
     left = [each for each in parts if not each.done() or each.cancelled() or each.exception()]
-    for part in left:
-        part.cancel()
-    if left:  # a single change need not wait for another turn of the loop
-        await asyncio.gather(*left, return_exceptions=True)
+    await let_go(*left)
 
 
 def split_batch(changes: TableChanges) -> list[TableChanges]:

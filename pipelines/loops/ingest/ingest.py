@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from headwater.connectors.source import Source
+from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition, Transaction, Writer
@@ -268,14 +269,7 @@ class _LogTransaction:
         """Waits for appends in flight before the transaction ends, in every case."""
 
     async def __aexit__(self, *failure: object) -> None:
-        left = [each.offsets for each in self._in_flight]
-        for each in left:
-            each.cancel()
-        if left:
-            await asyncio.wait(left)
-        for each in left:
-            if not each.cancelled():
-                each.exception()
+        await let_go(*(each.offsets for each in self._in_flight))
 
     async def append(self, transaction: Transaction, started: StartedBatch) -> None:
         batch = started.batch

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
+from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.changes import ChangeBatch
 from headwater.pipelines.loops.ingest.encoder import Encoder, StartedBatch
@@ -95,5 +96,7 @@ async def prefetch(
         yield ahead
     finally:
         filling.cancel()
-        await asyncio.wait([filling])
-        await batches.aclose()
+        try:
+            await wait_for_end(filling)
+        finally:
+            await batches.aclose()

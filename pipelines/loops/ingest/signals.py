@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headwater.connectors.source import CONTROL, Control, FreeSpace
-from headwater.core_log.client.gather import let_go
+from headwater.core_log.client.gather import let_go, wait_for_end
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.changes import Positions
 from headwater.pipelines.file.loader import LoadedPipeline
@@ -41,7 +41,7 @@ async def relay_signals(
         yield
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        await wait_for_end(task)
 
 
 async def _relay(source: SignalRelay, controls: Controls, done: Positions) -> None:
@@ -98,7 +98,7 @@ async def unless_paused(
         finally:
             was_done = reading.done()
             reading.cancel()
-            await asyncio.wait({reading})
+            await wait_for_end(reading)
         if was_done or not reading.cancelled():
             return reading.result()
         report(paused)

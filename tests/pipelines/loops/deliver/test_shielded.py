@@ -42,6 +42,23 @@ async def test_a_stop_takes_effect_when_the_slice_in_flight_is_done() -> None:
     assert was_waiting and part.is_done and task.cancelled()
 
 
+async def test_a_second_stop_does_not_leave_the_slice_in_flight_behind() -> None:
+    """A rebuild stops the delivery before its swap, and the run may be stopped meanwhile."""
+    part = Slice()
+    task = asyncio.ensure_future(shield(part.apply()))
+    await part.begun.wait()
+
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    was_waiting = not task.done()
+    part.may_end.set()
+    with suppress(asyncio.CancelledError):
+        await task
+
+    assert was_waiting and part.is_done and task.cancelled()
+
+
 async def test_work_that_does_not_end_is_given_up() -> None:
     part = Slice()
     task = asyncio.ensure_future(shield(part.apply(), wait_s_max=0))

@@ -158,8 +158,7 @@ def test_a_client_id_keeps_its_rates_on_each_broker_and_others_go_on(
     assert others.throttled_by == allowed.throttled_by == set()
 
 
-@pytest.mark.integration
-@pytest.mark.slow
+@pytest.mark.long("compat")
 def test_a_user_keeps_its_rates_on_each_broker_and_another_goes_on(tmp_path: Path) -> None:
     secret, password = tmp_path / "cluster.secret", tmp_path / "password"
     secret.write_text("s" * 40 + "\n")

@@ -19,7 +19,7 @@ from tests.crash.test_a_killed_lake_ends_equal import check
 from tests.served_log import served_log
 from tests.slices import changes_of, schema_of
 
-pytestmark = pytest.mark.compat
+pytestmark = pytest.mark.long("compat")
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "tests.pipelines.spark_source.cluster_program"

@@ -39,9 +39,10 @@ class SliceForms:
 
     def break_off(self, schema: TableSchema) -> None:
         """Notes that the table gets the form that was met last, unless one of a later form is on
-        its way, and the slice begins again."""
+        its way, and the slice begins again. The same form may have other names than before: those
+        of now."""
         number, _ = self._reached.get(schema.table, (0, schema))
-        if self._met[schema.table] > number:
+        if self._met[schema.table] >= number:
             self._reached[schema.table] = self._met[schema.table], schema
 
     def is_behind(self, schema: TableSchema) -> bool:

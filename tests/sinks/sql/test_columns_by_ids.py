@@ -1,7 +1,7 @@
 """A column that is known to be the same one keeps its values, and a new one gets those it has."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused, TableFailed
+from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.sink import Slice
 from headwater.sinks.sql.dialects.dialect import run
 from headwater.sinks.sql.offsets import StoredOffsets
 from headwater.sinks.sql.stored_columns import StoredColumns
@@ -236,6 +238,38 @@ async def test_a_column_that_gets_its_id_and_another_name_in_one_slice_keeps_its
 
     rows = {row["id"]: row["b"] for row in await bench.rows("public.orders")}
     assert rows == {1: None, 2: "two", 3: "three", 4: "four"}
+
+
+@pytest.mark.parametrize("bench", ["mariadb"], indirect=True)
+async def test_a_name_that_changes_while_the_slice_begins_again_is_taken_once(
+    bench: SqlBench,
+) -> None:
+    """The source may go on meanwhile, and older forms have the present names from then on."""
+    topic, sink = ScriptedTopic(), bench.sink()
+    await sink.committed_offsets([topic.name])
+    topic.append(form(text("a", 2)), ("c", {"id": 1, "a": "one"}))
+    await sink.apply(topic.slice())
+    await sink.close()
+    was, now, attempts = ScriptedTopic(), ScriptedTopic(), count(1)
+    for each, name in ((was, "a"), (now, "b")):
+        each.append(form(text("a", 2)), ("c", {"id": 1, "a": "one"}))
+        each.append(form(text(name, 2)), ("c", {"id": 2, name: "two"}))
+        each.append(form(text(name, 2), text("x", 3)), ("c", {"id": 3, name: "three", "x": "x"}))
+    former, present = was.slice(start=topic.sliced), now.slice(start=topic.sliced)
+
+    async def read(_: Slice) -> AsyncIterator[TableChanges]:
+        number = next(attempts)
+        assert number < 10, "the slice begins again for ever"
+        async for changes in (former if number == 1 else present).changes():
+            yield changes
+
+    sink = bench.sink()
+    await sink.committed_offsets([topic.name])
+    await sink.apply(replace(present, read=read))
+    await sink.close()
+
+    rows = {row["id"]: (row["b"], row["x"]) for row in await bench.rows("public.orders")}
+    assert rows == {1: ("one", None), 2: ("two", None), 3: ("three", "x")}
 
 
 JSON, UUID = "io.debezium.data.Json", "io.debezium.data.Uuid"

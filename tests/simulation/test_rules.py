@@ -79,7 +79,12 @@ def keep_what_diverges(patch: pytest.MonkeyPatch) -> None:
     ("take_out", "accidents"),
     [
         pytest.param(commit_what_the_own_disk_has, leader_dies_without_peers, id="R1"),
-        pytest.param(keep_what_diverges, leader_comes_back_after_it_was_cut_off, id="R4"),
+        pytest.param(
+            keep_what_diverges,
+            leader_comes_back_after_it_was_cut_off,
+            id="R4",
+            marks=pytest.mark.long("sim"),
+        ),
     ],
 )
 def test_a_history_is_sound_with_its_rule_and_unsound_without_it(

@@ -60,6 +60,7 @@ async def test_a_cluster_of_five_voters_goes_on_without_any_two(cluster: Cluster
         cluster.kill(node_id)
     await cluster.until(lambda: cluster.controller is not None)
     await cluster.until(lambda: record_of(cluster).leader in cluster.brokers)
+    await cluster.until(lambda: {*record_of(cluster).in_sync} <= cluster.brokers.keys())
     await cluster.until(lambda: len(record_of(cluster).in_sync) >= 2)
     await produce(cluster, "of three")
     for node_id in gone:

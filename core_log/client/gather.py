@@ -48,7 +48,7 @@ async def in_thread(work: Callable[[], T], threads: Executor | None = None) -> T
 
 async def wait_for_end(*futures: "asyncio.Future[Any]", for_s_max: float | None = None) -> None:
     """Waits until the futures are done, or for so long. A cancellation meanwhile is raised at the
-    end: who is cancelled twice must not leave behind what he cleans up."""
+    end: a caller that is cancelled twice still waits for the work that it ends."""
     loop, cancelled = asyncio.get_running_loop(), None
     until = None if for_s_max is None else loop.time() + for_s_max
     while left := {each for each in futures if not each.done()}:

@@ -162,7 +162,8 @@ class SqlTarget:
             )
 
     def _check_begun(self) -> None:
-        """A connection that was made since has no transaction of this slice's."""
+        """Raises SinkUnavailable without the transaction of the slice: the sink was closed, and
+        a new connection would write only what follows."""
         if self._transaction is None:
             raise SinkUnavailable("the connection was closed while a slice was applied")
 

@@ -1,4 +1,4 @@
-"""Who is cancelled twice waits as long as who is cancelled once."""
+"""A caller that is cancelled twice waits as long as one that is cancelled once."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -42,7 +42,7 @@ async def in_together(slow: Slow) -> None:
 
 
 @pytest.mark.parametrize("wait", [in_let_go, in_together])
-async def test_work_is_over_when_who_is_cancelled_twice_ends(
+async def test_work_is_over_when_a_caller_that_is_cancelled_twice_ends(
     wait: Callable[[Slow], Coroutine[Any, Any, None]],
 ) -> None:
     slow = Slow()
@@ -61,7 +61,7 @@ async def test_work_is_over_when_who_is_cancelled_twice_ends(
     assert was_waiting and slow.is_over and waiting.cancelled()
 
 
-async def test_a_thread_is_over_when_who_is_cancelled_twice_ends() -> None:
+async def test_a_thread_is_over_when_a_caller_that_is_cancelled_twice_ends() -> None:
     may_end = Event()
     waiting = asyncio.ensure_future(in_thread(may_end.wait))
 

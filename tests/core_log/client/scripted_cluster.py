@@ -61,7 +61,8 @@ class ScriptedCluster:
         return [(node, request) for node, request in self.asked if isinstance(request, kind)]
 
     def log(self, **settings: object) -> KafkaLog:
-        patience = {"retry_for_ms": 300, "unknown_topic_for_ms": 50, "retry_delay_ms": 1}
+        """A log that tries as long as it takes on a busy machine, unless `settings` limit it."""
+        patience = {"retry_for_ms": 3_600_000, "unknown_topic_for_ms": 50, "retry_delay_ms": 1}
         chosen = {"bootstrap": [f"broker{node}:9092" for node in self.brokers], **patience}
         return KafkaLog(KafkaSettings.model_validate({**chosen, **settings}), dial=self.dial)
 

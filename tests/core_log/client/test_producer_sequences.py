@@ -35,12 +35,6 @@ def cluster() -> Cluster:
     return ScriptedCluster().log()._cluster
 
 
-@pytest.fixture
-def patient() -> Cluster:
-    """What is lost is sent again, however busy the machine is."""
-    return ScriptedCluster().log(retry_for_ms=3_600_000)._cluster
-
-
 class Partition:
     """The other end: takes batches in order of their sequences, remembers the last five."""
 
@@ -161,7 +155,8 @@ async def test_a_gap_below_the_oldest_batch_is_final(cluster: Cluster) -> None:
         await append(lanes, partition.send)
 
 
-async def test_a_lost_batch_takes_those_behind_it_along(cluster: Cluster) -> None:
+async def test_a_lost_batch_takes_those_behind_it_along() -> None:
+    cluster = ScriptedCluster().log(retry_for_ms=20)._cluster
     lanes, partition = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partition()
 
     async def send(batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
@@ -224,11 +219,11 @@ async def test_a_refusal_for_good_is_said_before_what_may_still_come(cluster: Cl
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_every_partition_has_its_batches_once_and_in_order_whatever_is_lost(
-    patient: Cluster, seed: int
+    cluster: Cluster, seed: int
 ) -> None:
     random = Random(seed)
     names = [TopicPartition("t", number) for number in range(3)]
-    lanes, log = ProducerSequences(ProducerIdAndEpoch(5, 2), patient), Partitions(*names)
+    lanes, log = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partitions(*names)
     for partition in log.partitions.values():
         partition.lose = set(random.sample(range(60), 6))
         partition.drop = set(random.sample(range(60), 6))

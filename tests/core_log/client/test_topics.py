@@ -76,7 +76,7 @@ async def test_several_are_asked_for_at_once_and_again_only_where_that_failed() 
 
 async def test_one_that_nobody_ever_learns_of_is_given_up() -> None:
     cluster = slow_to_tell(known_after=1 << 30, code=ErrorCode.NONE)
-    log = cluster.log(unknown_topic_for_ms=0)
+    log = cluster.log(unknown_topic_for_ms=0, retry_for_ms=20)
 
     with pytest.raises(LogUnavailable, match="not known everywhere yet"):
         await log.ensure_topic(ORDERS)

@@ -315,15 +315,16 @@ class CapturedRelations:
         if self._has_lost_key(relation.oid, capture.schema):
             await self._lose_key(relation.oid, capture.schema)
             return None
-        if self._awaits_replacement(relation.oid, capture.schema):
+        if await self._awaits_replacement(relation, capture.schema):
             self._known[relation.oid] = (relation, None)
             return None
         self._keys.learn_of(relation.oid, capture.schema)
         return capture
 
-    def _awaits_replacement(self, oid: int, schema: TableSchema) -> bool:
+    async def _awaits_replacement(self, relation: Relation, schema: TableSchema) -> bool:
         """Whether changes are left out because their key differs from that of the table's
         topic: all rows are read after them, into another topic."""
+        oid = relation.oid
         before = self._keys.of(oid)
         if before is None or not (schema.key and self.may_replace):
             return False
@@ -331,7 +332,9 @@ class CapturedRelations:
             return False
         if before and before != schema.key and self._catalog.chooses_key(schema.table):
             return False
-        self._read_again(oid, schema.table, TableReread(Cause(OTHER_KEY, (CHANGE_KEY,)), 0))
+        await self._look(relation)  # the columns may be those of the last look
+        if oid not in self._refused:
+            self._read_again(oid, schema.table, TableReread(Cause(OTHER_KEY, (CHANGE_KEY,)), 0))
         return True
 
     def _has_lost_key(self, oid: int, schema: TableSchema) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -50,6 +50,8 @@ class ChunkReader:
     jobs: SnapshotJobs
     outbox: PendingChunks
     unreadable: UnreadableTables
+    follow_key: Callable[[PgConnection, SnapshotJob, CapturedTable], Awaitable[None]]
+    """Begins the job of a table anew that has another key now: its topic takes no such rows."""
 
     async def run(self) -> None:
         """Runs until nothing can be read at the moment."""
@@ -154,6 +156,7 @@ class ChunkReader:
             now = await sizes_of(connection, [chunk.leaf.oid])
             found = await self._form_of(connection, job)
             is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
+            is_same = is_same and found[0].has_key_of(job.table)
             is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
             if is_same and is_usable and job.ledger.snapshot is not None:
                 statement = statement_of(
@@ -189,16 +192,19 @@ class ChunkReader:
         return self.reader.where_of(job.table)
 
     async def _look_again(self, connection: PgConnection, job: SnapshotJob) -> None:
-        """Looks up a table that was rewritten, so that all read rows are obsolete, or dropped."""
+        """Looks up a table that was rewritten, so that all read rows are obsolete, or dropped, or
+        that has another key."""
         if job.is_over:
             return
         self.outbox.forget(job)
         job.begin_anew()
         found = await self._form_of(connection, job)
-        if found:
+        if not found:
+            self.outbox.finish(job, is_gone=True)
+        elif found[0].has_key_of(job.table):
             job.table = found[0]
         else:
-            self.outbox.finish(job, is_gone=True)
+            await self.follow_key(connection, job, found[0])
 
     async def _read_whole(self, connection: PgConnection, job: SnapshotJob) -> None:
         if job.ledger.has_begun:
@@ -214,26 +220,44 @@ class ChunkReader:
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
-                    if found := await self._form_of(connection, job):
-                        job.table = found[0]  # columns may have been added since this run began
-                    if hold.can_be_read_under(view.snapshot) and not hold.is_overrun:
-                        job.begin(view.snapshot, sizes)
-                        job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
-                        job.todo.clear()  # it is read without a break
-                        await self._try_every_row(connection, job)
-                        if hold.is_overrun or not job.watch.is_on:
-                            return  # it was given up or paused meanwhile
-                        batches = self._batches_of_whole(connection, job, hold, view)
-                        whole = WholeTable(job, view, batches, bool(job.ledger.reread))
-                        self.outbox.put(whole)
-                        await self._flush_beside()
-                        await whole.is_over.wait()
-                        return
+                    found = await self._form_of(connection, job)
+                    if not found or found[0].has_key_of(job.table):
+                        job.table = found[0] if found else job.table  # it may have more columns
+                        if await self._read_under(connection, job, hold, view, sizes):
+                            return
+                        found = []
+                if found:
+                    await self._look_again(connection, job)
+                    return
                 await asyncio.sleep(AGAIN_S)
         finally:
             job.hold = None
             if not job.ledger.is_done:
                 self.outbox.returned += hold.given_back()
+
+    async def _read_under(
+        self,
+        connection: PgConnection,
+        job: SnapshotJob,
+        hold: KeylessBuffer,
+        view: SnapshotTransaction,
+        sizes: Sequence[TableSize],
+    ) -> bool:
+        """Reads a whole table; returns whether this attempt is over, though nothing may have been
+        emitted. Another one is needed if the stream has not come to the snapshot."""
+        if not hold.can_be_read_under(view.snapshot) or hold.is_overrun:
+            return False
+        job.begin(view.snapshot, sizes)
+        job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
+        job.todo.clear()  # it is read without a break
+        await self._try_every_row(connection, job)
+        if not hold.is_overrun and job.watch.is_on:  # else it was given up or paused meanwhile
+            batches = self._batches_of_whole(connection, job, hold, view)
+            whole = WholeTable(job, view, batches, bool(job.ledger.reread))
+            self.outbox.put(whole)
+            await self._flush_beside()
+            await whole.is_over.wait()
+        return True
 
     async def _try_every_row(self, connection: PgConnection, job: SnapshotJob) -> None:
         """Reads all rows once without emitting any: the truncate and the rows before one that

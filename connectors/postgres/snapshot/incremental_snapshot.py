@@ -8,8 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.discovery import wal_end
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch, next_progress
-from headwater.connectors.postgres.schema_history.table_definition import Cause
+from headwater.connectors.postgres.schema_history.table_definition import (
+    LOST_KEY,
+    OTHER_KEY,
+    Cause,
+)
+from headwater.connectors.postgres.server.connection import PgConnection
 from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
 from headwater.connectors.postgres.snapshot.in_place import InPlaceChanges
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
@@ -24,6 +30,7 @@ from headwater.connectors.postgres.snapshot.rereads import Rereads
 from headwater.connectors.postgres.snapshot.row_errors import broken_off, is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
+from headwater.connectors.schema_policies import CHANGE_KEY
 from headwater.connectors.snapshot.paused_snapshots import PausedSnapshots
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import Control
@@ -62,9 +69,11 @@ class IncrementalSnapshot:
         self._outbox = PendingChunks(reader.context.report, connections=self._connections)
         self._unreadable = UnreadableTables(reader.context, self._outbox.stir)
         self._paused = PausedSnapshots(reader.context)
-        self._fetching = ChunkReader(reader, catalog, self._jobs, self._outbox, self._unreadable)
+        self._fetching = ChunkReader(
+            reader, catalog, self._jobs, self._outbox, self._unreadable, self._follow_key
+        )
         self._rereads = Rereads(reader, self._jobs, self._outbox)
-        forms = forms or FormWatch(tables, catalog, {}, may_read=reads_new)
+        self._forms = forms = forms or FormWatch(tables, catalog, {}, may_read=reads_new)
         self.in_place = InPlaceChanges(
             reader,
             catalog,
@@ -137,6 +146,16 @@ class IncrementalSnapshot:
         before = self.ledger_of(table.oid)
         again = before.to_be_read_again(before.follows, after=before.after)
         self._rereads.begin_again(table, again)
+
+    async def _follow_key(
+        self, connection: PgConnection, job: SnapshotJob, table: CapturedTable
+    ) -> None:
+        """Reads a table again that has another key now than when its job began."""
+        after = await wal_end(connection)
+        await self._forms.look_and_tell(connection)  # which begins it, unless it knew the key
+        if not job.is_over:
+            why = OTHER_KEY if table.schema.key else LOST_KEY
+            self.read_again(table, Cause(why, (CHANGE_KEY,)), after=after)
 
     def note_unknown_ids(self, oid: int) -> None:
         """Notes that the log has rows of a table without the ids of all columns."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.client.gather import let_go
-from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
 from headwater.core_log.model.column_history import recall_columns
@@ -244,8 +244,10 @@ class Encoder:
             route = await self._route(kept.schema)
             newest = await self._schemas.newest(route.topic)
             before = None if newest is None else newest.schema
-            if before is not None and not is_masked:
-                self._before_log.check(changes.schema, before)
+            if before is not None:
+                _check_key(kept.schema, before, route.topic)
+                if not is_masked:
+                    self._before_log.check(changes.schema, before)
             stored, is_new = await self._schemas.current(
                 route.topic,
                 recall_columns(declare_nan_columns(kept.schema), before),
@@ -475,6 +477,20 @@ def _other_keys(changes: TableChanges, encoded: Encoded) -> dict[str, pa.BinaryA
         others = firsts[others.clip(0, len(changes) - 1)]
         columns[name] = encoded.keys.take(pa.array(others, mask=~chosen))
     return columns
+
+
+def _check_key(schema: TableSchema, before: TableSchema, topic: str) -> None:
+    """Raises before records of another key enter a topic: readers would take two rows for one, or
+    one for two."""
+    if schema.key != before.key:
+        raise SourceRejected(
+            "records have another key than those of their topic",
+            hint="headwater run --migrate begins another topic",
+            table=str(schema.table),
+            topic=topic,
+            key=schema.key,
+            stored=before.key,
+        )
 
 
 def _positions_of(changes: TableChanges) -> Positions:

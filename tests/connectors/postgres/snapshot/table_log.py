@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.connectors.postgres.schema_history.table_definition import (
@@ -113,7 +113,10 @@ class Folded:
     def _apply(self, changes: TableChanges) -> None:
         name, key = name_of(changes.schema.table), changes.schema.key
         rows = self.tables.setdefault(name, {})
-        self.keys.setdefault(name, key)
+        of_topic = self.keys.setdefault(name, key)
+        assert key == of_topic, (
+            f"{name}: a record with the key {key} where the topic has {of_topic}"
+        )
         index, written = self._schema_index(changes.schema), self._written.setdefault(name, {})
         for row, kind in zip(changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True):
             place = tuple(row[column] for column in key) if key else (len(rows),)
@@ -161,6 +164,7 @@ def source_of(
     report: Any = None,
     until_end: bool = False,
     clock: Clock | None = None,
+    settle_ms: int = 30_000,
     **settings: Any,
 ) -> PostgresSource:
     snapshot = {"chunk_rows": 50, **settings.pop("snapshot", {})}
@@ -170,6 +174,7 @@ def source_of(
         context = SourceContext(
             context.pipeline, context.directory, context.clock, report, until_end=until_end
         )
+    context = replace(context, settle_ms=settle_ms)
     return PostgresSource(PostgresSettings.model_validate(given), context)
 
 

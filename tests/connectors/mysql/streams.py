@@ -97,15 +97,20 @@ class MysqlStory:
 class _Fold:
     table: str
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    key: tuple[str, ...] | None = None
+    """The key of the records of the topic."""
     seen: set[str] | None = None
     """Keys that came since a re-read has started."""
 
     def take(self, batch: ChangeBatch) -> None:
         replacements = [each for each in batch.replacements if each.schema.table.name == self.table]
-        if any(each.phase is Phase.STARTED for each in replacements):
-            self.seen = set()
+        for each in replacements:
+            if each.phase is Phase.STARTED:
+                self.seen, self.key = set(), each.schema.key
         for changes in batch.tables:
             if changes.schema.table.name == self.table:
+                self.key = changes.schema.key if self.key is None else self.key
+                assert changes.schema.key == self.key, "records of one key share a topic"
                 for operation, row in zip(
                     changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True
                 ):

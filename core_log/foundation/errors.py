@@ -145,7 +145,15 @@ class RecordsRejected(HeadwaterError):
     def __init__(
         self, problem: str, *, topic: str, partition: int, reasons: Mapping[int, str]
     ) -> None:
-        super().__init__(problem, topic=topic, partition=partition, records=len(reasons))
+        first = min(reasons)
+        super().__init__(
+            problem,
+            topic=topic,
+            partition=partition,
+            records=len(reasons),
+            first_offset=first,
+            first_reason=reasons[first],
+        )
         self.topic, self.partition, self.reasons = topic, partition, reasons
 
 

@@ -180,7 +180,7 @@ def test_the_budget_counts_failures_among_the_last_records(
 
 
 def test_the_stage_says_who_could_not_take_the_record() -> None:
-    facts: dict[str, Any] = {"topic": "t", "partition": 0, "reasons": {}}
+    facts: dict[str, Any] = {"topic": "t", "partition": 0, "reasons": {5: "y"}}
     undecoded = RecordsRejected("x", **facts)
     undecoded.__cause__ = DecodeError("x")
 
@@ -190,3 +190,9 @@ def test_the_stage_says_who_could_not_take_the_record() -> None:
     ]
 
     assert stages == [FailureStage.TRANSFORM, FailureStage.DECODING, FailureStage.SINK]
+
+
+def test_rejected_records_are_said_with_the_first_reason() -> None:
+    error = RecordsRejected("x", topic="t", partition=0, reasons={7: "too long", 3: "a null key"})
+
+    assert "records=2, first_offset=3, first_reason='a null key'" in str(error)

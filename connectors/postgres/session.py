@@ -99,7 +99,7 @@ class ReplicationSession:
         self._resume_from = resume_from
         self._slot = replication_slot.slot_name(settings, context.pipeline)
         self._publication = published_tables.publication_name(settings, context.pipeline)
-        self.set_aside = RejectedRows()
+        self._set_aside = RejectedRows()
         self.tables: Sequence[CapturedTable] = ()
         """The tables as they were at the start of this run."""
         self._following: StreamFollower | None = None
@@ -111,7 +111,7 @@ class ReplicationSession:
         try:
             async with aclosing(self._batches()) as batches:
                 async for batch in batches:
-                    yield batch
+                    yield self._set_aside.with_rejects(batch)
         except SourceRejected as error:
             if error.facts.get("sqlstate") == RIGHTS and (lost := await self._find_lost()):
                 raise SourceUnavailable(
@@ -308,7 +308,7 @@ class ReplicationSession:
 
     def _reader(self, standing: ResumeCheck) -> RowMapper:
         origin = SourceOrigin(self._context.pipeline, standing.server.database)
-        return RowMapper(self._settings, self._context, origin, self.set_aside)
+        return RowMapper(self._settings, self._context, origin, self._set_aside)
 
     @property
     def _may_read(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -43,13 +43,11 @@ class PostgresSource:
     def prepare(self) -> None:
         Thread(target=_load, name="load", daemon=True).start()
 
-    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+    def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         from headwater.connectors.postgres.session import ReplicationSession
 
         self._reading = ReplicationSession(self._settings, self._context, resume_from)
-        async with aclosing(self._reading.batches()) as batches:
-            async for batch in batches:
-                yield self._reading.set_aside.with_rejects(batch)
+        return self._reading.batches()
 
     async def acknowledge(self, positions: Positions) -> None:
         if self._reading is not None:

@@ -157,12 +157,12 @@ def _visible(
             offset=offset,
         )
     if isolation is Isolation.UNCOMMITTED:
-        return Fetched(partition, *whole_batches(data, offset))
+        return whole_batches(partition, data, offset)
     aborted = [
         AbortedRange(each.first_offset, each.producer_id)
         for each in line.aborted_transactions or ()
     ]
-    return Fetched(partition, *committed_batches(data, offset, aborted))
+    return committed_batches(partition, data, offset, aborted)
 
 
 NOTHING, NO_REPLICA = memoryview(b""), -1
@@ -176,11 +176,6 @@ class AbortedRange(NamedTuple):
     producer_id: int
 
 
-class CommittedRecords(NamedTuple):
-    data: memoryview
-    next_offset: int
-
-
 def is_readable(data: memoryview) -> bool:
     """Whether a batch of format 2 can begin here, as far as it was received."""
     if len(data) >= HEADER_BYTES:
@@ -188,7 +183,7 @@ def is_readable(data: memoryview) -> bool:
     return len(data) <= MAGIC_AT or data[MAGIC_AT] == 2
 
 
-def whole_batches(data: memoryview, offset: int) -> CommittedRecords:
+def whole_batches(partition: TopicPartition, data: memoryview, offset: int) -> Fetched:
     """Removes the incomplete batch that a broker may send last; `offset` is where reading began."""
     position, next_offset = 0, offset
     while position + HEADER_BYTES <= len(data):
@@ -197,12 +192,12 @@ def whole_batches(data: memoryview, offset: int) -> CommittedRecords:
             break
         position += header.total_bytes
         next_offset = header.next_offset
-    return CommittedRecords(data[:position], max(next_offset, offset))
+    return Fetched(partition, data[:position], max(next_offset, offset))
 
 
 def committed_batches(
-    data: memoryview, offset: int, aborted: Iterable[AbortedRange]
-) -> CommittedRecords:
+    partition: TopicPartition, data: memoryview, offset: int, aborted: Iterable[AbortedRange]
+) -> Fetched:
     """Removes markers, and batches of the transactions that the broker lists as aborted.
 
     A producer is in an aborted transaction from its first offset to the marker that ends it, so one
@@ -227,7 +222,8 @@ def committed_batches(
             start = end
         position, next_offset = end, header.next_offset
     kept.append(data[start:position])
-    return CommittedRecords(_concat([part for part in kept if part]), max(next_offset, offset))
+    found = _concat([part for part in kept if part])
+    return Fetched(partition, found, max(next_offset, offset))
 
 
 def _concat(parts: list[memoryview]) -> memoryview:

@@ -51,8 +51,9 @@ class InProcessWork:
         steps = steps_of(self._changes, layout)
         if layout.mode == "append":
             return self._append(rewriting, files, steps, all_files=all_files)
-        files_left, steps_left = without_truncated(files, steps, layout)
-        gone = [each for each in files if each not in files_left]
+        emptied = emptied_before(steps, layout)
+        files_left, steps_left = () if emptied else files, steps[emptied:]
+        gone = files if emptied else ()
         is_whole = all_files or any(isinstance(step, TruncateStep) for step in steps_left)
         cells = self._cells(files_left, steps_left, layout)
         tasks = [
@@ -67,7 +68,7 @@ class InProcessWork:
                 written = list(pool.map(lambda task: rewriting.cell(*task), tasks))
         return PreparedFiles(
             added=[file for files in written for file in files],
-            removed=gone + [file for cell, _ in tasks for file in cell.files],
+            removed=[*gone, *(file for cell, _ in tasks for file in cell.files)],
         )
 
     def _cells(
@@ -122,17 +123,16 @@ def steps_of(changes: Sequence[TableChanges], layout: LakeTableLayout) -> list[M
     return found
 
 
-def without_truncated(
-    files: Sequence[DataFile], steps: Sequence[MergeStep], layout: LakeTableLayout
-) -> tuple[Sequence[DataFile], Sequence[MergeStep]]:
-    """Returns the steps after the last truncate of the whole table."""
+def emptied_before(steps: Sequence[MergeStep], layout: LakeTableLayout) -> int:
+    """Returns the step before which the whole table was truncated last; 0 if it was not. A mirror
+    needs nothing of what was before."""
     if layout.mode != "mirror" or layout.ignores_deletes:
-        return files, steps
+        return 0
     for at in reversed(range(len(steps))):
         step = steps[at]
         if isinstance(step, TruncateStep) and not step.where:
-            return (), steps[at + 1 :]
-    return files, steps
+            return at + 1
+    return 0
 
 
 def steps_by_cell(

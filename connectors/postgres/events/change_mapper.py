@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from headwater.connectors.postgres.events.relation_cache import CapturedRelation
 from headwater.connectors.postgres.events.row_keys import BY_COLUMNS, WHOLE
 from headwater.connectors.postgres.events.source_block import EMPTY, CommitColumns, SourceOrigin
+from headwater.connectors.postgres.events.transaction_metadata import PlacedChanges
 from headwater.connectors.postgres.publication.replica_identity import identity_cure
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.wal.wal_batch import (
@@ -22,7 +23,7 @@ from headwater.connectors.postgres.wal.wal_batch import (
     RowChanges,
     TruncateMessage,
 )
-from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import Operation, TableChanges, source_times
 from headwater.core_log.model.table_schema import TableSchema
@@ -58,12 +59,11 @@ def fill_from_old(part: RowChanges) -> RowChanges:
 
 def to_table_changes(
     part: RowChanges, capture: CapturedRelation, commits: CommitColumns, origin: SourceOrigin
-) -> tuple[TableChanges, Int64Array]:
-    """Returns the changes, and the transaction of each in the WAL batch. A change of the key
-    becomes a DELETE of the old and an INSERT of the new one. Values that are still `unchanged`
-    belong to deleted rows."""
+) -> PlacedChanges:
+    """Returns the changes. A change of the key becomes a DELETE of the old and an INSERT of the new
+    one. Values that are still `unchanged` belong to deleted rows."""
     if not len(part):
-        return _nothing(capture), part.transactions
+        return PlacedChanges(_nothing(capture), part.transactions)
     operations = OPERATIONS[part.operations]
     rows = _with_placeholders(capture.read(part.rows), part, capture)
     before, moved, old = None, None, None
@@ -95,7 +95,7 @@ def to_table_changes(
     if places is not None:
         lsns, transactions, indexes = lsns[places], transactions[places], indexes[places]
         if not len(places):
-            return _nothing(capture), transactions
+            return PlacedChanges(_nothing(capture), transactions)
     lsn_column = pa.array(lsns)
     changes = TableChanges(
         schema=capture.schema,
@@ -115,7 +115,7 @@ def to_table_changes(
         moves=moves,
         headers=headers,
     )
-    return changes, transactions
+    return PlacedChanges(changes, transactions)
 
 
 def truncate_changes(

@@ -165,11 +165,11 @@ class EventMapper:
     ) -> PlacedChanges:
         part = self._readable(part, capture, commits)
         try:
-            return PlacedChanges(*to_table_changes(part, capture, commits, self.origin))
+            return to_table_changes(part, capture, commits, self.origin)
         except DecodeError:
             capture = capture.with_nan(part)
             part = self._without_rejects(part, capture, commits)
-            return PlacedChanges(*to_table_changes(part, capture, commits, self.origin))
+            return to_table_changes(part, capture, commits, self.origin)
 
     def _readable(
         self, part: RowChanges, capture: CapturedRelation, commits: CommitColumns

@@ -1,7 +1,7 @@
 """Decodes records to changes of tables: read by the schema of the write, under today's columns."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -46,14 +46,15 @@ PART_BYTES = 8 << 20
 TWO_HEADERS = encode_varint(2)[0]
 REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table again"
 """Hint for a table with lost records: the log is their only place."""
-SchemaRecords = tuple[RecordViews, StoredSchema]
-"""Consecutive records of one schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedChanges:
     changes: TableChanges
     bytes: int
+
+
+DecodeWork = Callable[[], Sequence[DecodedChanges]]
 
 
 class RecordDecoder:
@@ -100,28 +101,22 @@ class RecordDecoder:
         self, partition: TopicPartition, found: RecordViews
     ) -> Sequence[DecodedChanges]:
         size = found.values.size if self._is_alone else 0
-        pieces = [
-            piece
-            for run in await self._runs(partition, found)
-            for piece in (_divide(*run) if self._is_alone else [run])
-        ]
-        made = await asyncio.gather(
-            *(beside(partial(self._decode_views, partition, *piece), size) for piece in pieces)
-        )
+        works = await self._works(partition, found, divides=self._is_alone)
+        made = await asyncio.gather(*(beside(work, size) for work in works))
         return [decoded for each in made for decoded in each]
 
     async def decode_records(
         self, partition: TopicPartition, columns: RecordColumns
     ) -> Sequence[DecodedChanges]:
-        return [
-            decoded
-            for run in await self._runs(partition, RecordViews.of(columns))
-            for decoded in self._decode_views(partition, *run)
-        ]
+        works = await self._works(partition, RecordViews.of(columns), divides=False)
+        return [decoded for work in works for decoded in work()]
 
-    async def _runs(self, partition: TopicPartition, found: RecordViews) -> list[SchemaRecords]:
+    async def _works(
+        self, partition: TopicPartition, found: RecordViews, *, divides: bool
+    ) -> Sequence[DecodeWork]:
+        """Returns the work of each run of records of one schema; it may be divided."""
         ids = found.header_numbers(SCHEMA_HEADER)
-        runs = []
+        works = list[DecodeWork]()
         for first, end in _runs(ids):
             if ids[first] == NO_NUMBER:
                 raise DecodeError(
@@ -132,8 +127,10 @@ class RecordDecoder:
                     offset=int(found.offsets[first]),
                 )
             stored = await self._schemas.find(partition.topic, int(ids[first]))
-            runs.append((found.pick(slice(first, end)), stored))
-        return runs
+            run = found if end - first == len(found) else found.pick(slice(first, end))
+            pieces = _divide(run) if divides else [run]
+            works += [partial(self._decode_views, partition, each, stored) for each in pieces]
+        return works
 
     def _decode_views(
         self, partition: TopicPartition, views: RecordViews, stored: StoredSchema
@@ -155,10 +152,8 @@ class RecordDecoder:
     def _decode_one(
         self, partition: TopicPartition, found: RecordViews, stored: StoredSchema
     ) -> TableChanges | None:
-        if len(found) == 1:
-            columns = found.columns()
-            if header_column(columns.headers, OPERATION_HEADER)[0].as_py() == b"truncate":
-                return truncate_of(partition, columns, stored)
+        if len(found) == 1 and _is_truncate(found):
+            return truncate_of(partition, found.columns(), stored)
         if (found.values.lengths < 0).any():
             found = found.pick(found.values.lengths >= 0)
         if not len(found):
@@ -243,11 +238,18 @@ def _with_rereads(operations: pa.UInt8Array, headers: RecordField) -> pa.UInt8Ar
     return pa.array(found)
 
 
-def _divide(found: RecordViews, stored: StoredSchema) -> Iterator[SchemaRecords]:
+def _is_truncate(found: RecordViews) -> bool:
+    said = header_column(found.headers.column(), OPERATION_HEADER)[0].as_py()
+    return bool(said == b"truncate")
+
+
+def _divide(found: RecordViews) -> Sequence[RecordViews]:
     """Splits into as many parts as there are cores."""
-    size = -(-len(found) // slices_of(len(found)))
-    for start in range(0, len(found), size):
-        yield found.pick(slice(start, start + size)), stored
+    count = slices_of(len(found))
+    if count == 1:
+        return [found]
+    size = -(-len(found) // count)
+    return [found.pick(slice(start, start + size)) for start in range(0, len(found), size)]
 
 
 def _runs(ids: Int64Array) -> Iterator[tuple[int, int]]:

@@ -44,10 +44,7 @@ from headwater.pipelines.journal.schemas import (
     schemas_home,
 )
 from headwater.pipelines.loops.ingest.table_topics import TopicRules, partitions_for
-from headwater.pipelines.loops.ingest.unserializable_rows import (
-    encode_or_reject,
-    with_size_check,
-)
+from headwater.pipelines.loops.ingest.unserializable_rows import encode_or_reject
 from headwater.pipelines.loops.thread_offload import slices_of, start_work
 
 INCREMENTAL = "incremental"
@@ -297,9 +294,8 @@ class Encoder:
     ) -> _EncodedPart:
         changes, encoded, rejects = encode_or_reject(
             changes,
-            with_size_check(
-                partial(route.codec.encode, now_us=now_ms * 1_000), compression=self._compression
-            ),
+            partial(route.codec.encode, now_us=now_ms * 1_000),
+            compression=self._compression,
         )
         if encoded is None:
             return _EncodedPart([], rejects)

@@ -29,7 +29,11 @@ EXHAUSTED = "dead letters"
 
 
 def encode_or_reject(
-    changes: TableChanges, encode: Encode
+    changes: TableChanges,
+    encode: Encode,
+    *,
+    compression: int,
+    record_bytes_max: int = RECORD_BYTES_MAX,
 ) -> tuple[TableChanges, Encoded | None, list[Reject]]:
     """Returns what could be encoded; None if nothing is left.
 
@@ -39,42 +43,35 @@ def encode_or_reject(
     rejects: list[Reject] = []
     while len(changes):
         try:
-            return changes, encode(changes), rejects
+            encoded = encode(changes)
+            _check_sizes(encoded, record_bytes_max - HEAD_BYTES, compression)
+            return changes, encoded, rejects
         except RowsRejected as error:
             changes, lost = _without(changes, error)
             rejects += lost
     return changes, None, rejects
 
 
-def with_size_check(
-    encode: Encode, *, compression: int, record_bytes_max: int = RECORD_BYTES_MAX
-) -> Encode:
+def _check_sizes(encoded: Encoded, room: int, compression: int) -> None:
     """Raises `RowsRejected` for records that no topic would accept, however well compressed."""
-
-    def encode_sized(changes: TableChanges) -> Encoded:
-        encoded = encode(changes)
-        room = record_bytes_max - HEAD_BYTES
-        if encoded.values.nbytes + encoded.keys.nbytes <= room:
-            return encoded
-        lengths = pc.add(
-            pc.fill_null(pc.binary_length(encoded.values), 0),
-            pc.fill_null(pc.binary_length(encoded.keys), 0),
-        ).to_numpy()
-        reasons = {}
-        for record in np.flatnonzero(lengths > room).tolist():
-            value, key = (each[record].as_buffer() for each in (encoded.values, encoded.keys))
-            size = sum(len(compress(compression, each)) for each in (value, key) if each)
-            if size > room:
-                row = record if encoded.changes is None else encoded.changes[record].as_py()
-                reasons[row] = (
-                    f"its record takes {size >> 20} MiB of the {record_bytes_max >> 20} MiB of"
-                    " max.message.bytes; `drop` of the pipeline's `transform` leaves columns out"
-                )
-        if reasons:
-            raise RowsRejected("the rows are too large for a record", reasons=reasons)
-        return encoded
-
-    return encode_sized
+    if encoded.values.nbytes + encoded.keys.nbytes <= room:
+        return
+    lengths = pc.add(
+        pc.fill_null(pc.binary_length(encoded.values), 0),
+        pc.fill_null(pc.binary_length(encoded.keys), 0),
+    ).to_numpy()
+    reasons = {}
+    for record in np.flatnonzero(lengths > room).tolist():
+        value, key = (each[record].as_buffer() for each in (encoded.values, encoded.keys))
+        size = sum(len(compress(compression, each)) for each in (value, key) if each)
+        if size > room:
+            row = record if encoded.changes is None else encoded.changes[record].as_py()
+            reasons[row] = (
+                f"its record takes {size >> 20} MiB of the {room + HEAD_BYTES >> 20} MiB of"
+                " max.message.bytes; `drop` of the pipeline's `transform` leaves columns out"
+            )
+    if reasons:
+        raise RowsRejected("the rows are too large for a record", reasons=reasons)
 
 
 def _without(changes: TableChanges, error: RowsRejected) -> tuple[TableChanges, list[Reject]]:

@@ -9,6 +9,7 @@ from headwater.core_log.client.fetcher import (
     committed_batches,
     whole_batches,
 )
+from headwater.core_log.model.log import Fetched, TopicPartition
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import (
     PlainRecord,
@@ -18,6 +19,7 @@ from headwater.core_log.records.record_codec import (
 )
 
 PLAIN = -1
+PLACE = TopicPartition("orders", 0)
 
 
 class History:
@@ -95,12 +97,12 @@ def test_aborted_batches_are_left_out_wherever_reading_begins(
     start = data.draw(st.integers(0, history.end))
 
     fetched, aborted = history.fetch(start)
-    seen, next_offset = committed_batches(fetched, start, aborted)
+    seen = committed_batches(PLACE, fetched, start, aborted)
 
     first = BatchHeader.read(fetched).base_offset if fetched else history.end
-    offsets = [BatchHeader.read(batch).base_offset for batch in iterate_batches(seen)]
+    offsets = [BatchHeader.read(batch).base_offset for batch in iterate_batches(seen.data)]
     assert offsets == sorted(offset for offset in history.visible if offset >= first)
-    assert next_offset == history.end
+    assert seen.next_offset == history.end
 
 
 @given(cut=st.integers(0, 300))
@@ -112,15 +114,15 @@ def test_a_torn_batch_at_the_end_is_left_for_the_next_fetch(cut: int) -> None:
     size = len(history.batches[0])
     torn = everything[: min(cut, len(everything))]
 
-    whole, committed = whole_batches(torn, 0), committed_batches(torn, 0, [])
+    whole, committed = whole_batches(PLACE, torn, 0), committed_batches(PLACE, torn, 0, [])
 
     batches = len(torn) // size
-    assert whole == committed == (everything[: batches * size], batches * 2)
+    assert whole == committed == Fetched(PLACE, everything[: batches * size], batches * 2)
 
 
 def test_nothing_fetched_moves_nobody() -> None:
-    assert whole_batches(NOTHING, 5) == (NOTHING, 5)
-    assert committed_batches(NOTHING, 5, []) == (NOTHING, 5)
+    assert whole_batches(PLACE, NOTHING, 5) == Fetched(PLACE, NOTHING, 5)
+    assert committed_batches(PLACE, NOTHING, 5, []) == Fetched(PLACE, NOTHING, 5)
 
 
 def test_data_from_which_nothing_is_left_out_is_not_copied() -> None:
@@ -130,6 +132,6 @@ def test_data_from_which_nothing_is_left_out_is_not_copied() -> None:
     history.finish_all()
     fetched, aborted = history.fetch(0)
 
-    seen, _ = committed_batches(fetched, 0, aborted)
+    seen = committed_batches(PLACE, fetched, 0, aborted)
 
-    assert seen.obj is fetched.obj
+    assert seen.data.obj is fetched.obj

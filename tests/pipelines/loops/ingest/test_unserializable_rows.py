@@ -12,10 +12,7 @@ from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records.compression import Compression
 from headwater.core_log.rows.codec import Encoded, codec_for
 from headwater.core_log.rows.settings import WireSettings
-from headwater.pipelines.loops.ingest.unserializable_rows import (
-    encode_or_reject,
-    with_size_check,
-)
+from headwater.pipelines.loops.ingest.unserializable_rows import encode_or_reject
 
 MOMENT = pa.timestamp("us")
 SCHEMA = TableSchema(
@@ -40,7 +37,9 @@ def changes(*rows: tuple[int, int, int | None], **more: Any) -> TableChanges:
 
 def encoded(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
     codec = codec_for(WireSettings(time="nanoseconds"), topic="t")
-    kept, found, rejects = encode_or_reject(what, partial(codec.encode, now_us=1))
+    kept, found, rejects = encode_or_reject(
+        what, partial(codec.encode, now_us=1), compression=Compression.ZSTD
+    )
     return kept, values(found), rejects
 
 
@@ -113,10 +112,12 @@ def large(operation: Operation, *bodies: str, before: str | None = None) -> Tabl
 def fitting(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
     """Into records of at most 128 KiB, with room for what stands around them."""
     codec = codec_for(WireSettings(), topic="t")
-    encode = with_size_check(
-        partial(codec.encode, now_us=1), compression=Compression.ZSTD, record_bytes_max=192 << 10
+    kept, found, rejects = encode_or_reject(
+        what,
+        partial(codec.encode, now_us=1),
+        compression=Compression.ZSTD,
+        record_bytes_max=192 << 10,
     )
-    kept, found, rejects = encode_or_reject(what, encode)
     return kept, values(found), rejects
 
 

@@ -1,6 +1,6 @@
 """Decodes a few small transactions message by message: calls on columns take longer than that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -60,6 +60,24 @@ class _Rows:
     transactions: list[int] = field(default_factory=list)
     indexes: list[int] = field(default_factory=list)
 
+    def add(
+        self,
+        row: Sequence[str | None],
+        *,
+        operation: int,
+        old_kind: int,
+        lsn: int,
+        transaction: int,
+        index: int,
+    ) -> None:
+        for column, value in zip(self.values, row, strict=True):
+            column.append(value)
+        self.operations.append(operation)
+        self.old_kinds.append(old_kind)
+        self.lsns.append(lsn)
+        self.transactions.append(transaction)
+        self.indexes.append(index)
+
     def changes(self) -> RowChanges:
         return RowChanges(
             self.relation,
@@ -94,97 +112,90 @@ def few_transactions(
     """Returns the transactions; None if one is not whole, or has anything rare or invalid, which is
     left to the decoder by columns."""
     try:
-        return _Reading(stretch, relations, position).wal_batch()
+        return _wal_batch(stretch, relations, position)
     except _Unusual:
         return None
 
 
-class _Reading:
-    def __init__(
-        self, stretch: MessageColumns, relations: Mapping[int, Relation], position: int
-    ) -> None:
-        self._relations, self._position = relations, position
-        self._starts, self._tags = stretch.starts.tolist(), stretch.tags.tolist()
-        self._stops: list[int] = stretch.stops.tolist()
-        self._content = stretch.buffer[: self._stops[-1]].tobytes()
-        self._begun = list[tuple[int, int, int, int]]()
-        self._ends = list[int]()
-        self._rows = dict[int, _Rows]()
-        self._index = 0
-        self._is_wanted = False
-
-    def wal_batch(self) -> WalBatch:
-        for start, stop, tag in zip(self._starts, self._stops, self._tags, strict=True):
-            is_open = len(self._begun) > len(self._ends)
-            if tag == KEEPALIVE and not is_open and stop - start >= _LSN_AT + _KEEPALIVE.size:
-                reached, _, wants = _KEEPALIVE.unpack_from(self._content, start + _LSN_AT)
-                self._position = max(self._position, reached)
-                self._is_wanted |= wants != 0
-            elif tag == BEGIN and not is_open:
-                at = _body(start, stop, _BEGIN.size)
-                [begin_lsn] = _PLACE.unpack_from(self._content, start + _LSN_AT)
-                self._begun.append((*_BEGIN.unpack_from(self._content, at), begin_lsn))
-                self._index = 0
-            elif tag == COMMIT and is_open:
-                at = _body(start, stop, COMMIT_BYTES)
-                end = _COMMIT.unpack_from(self._content, at)[2]
-                self._ends.append(end)
-                self._position = max(self._position, end)
-            elif tag in (INSERT, UPDATE, DELETE) and is_open:
-                self._row(start, stop, tag)
-            else:
+def _wal_batch(
+    stretch: MessageColumns, relations: Mapping[int, Relation], position: int
+) -> WalBatch:
+    stops = stretch.stops.tolist()
+    content = stretch.buffer[: stops[-1]].tobytes()
+    begun, ends = list[tuple[int, int, int, int]](), list[int]()
+    rows, index, is_wanted = dict[int, _Rows](), 0, False
+    for start, stop, tag in zip(stretch.starts.tolist(), stops, stretch.tags.tolist(), strict=True):
+        is_open = len(begun) > len(ends)
+        if tag == KEEPALIVE and not is_open and stop - start >= _LSN_AT + _KEEPALIVE.size:
+            reached, _, wants = _KEEPALIVE.unpack_from(content, start + _LSN_AT)
+            position = max(position, reached)
+            is_wanted |= wants != 0
+        elif tag == BEGIN and not is_open:
+            at = _body(start, stop, _BEGIN.size)
+            [begin_lsn] = _PLACE.unpack_from(content, start + _LSN_AT)
+            begun.append((*_BEGIN.unpack_from(content, at), begin_lsn))
+            index = 0
+        elif tag == COMMIT and is_open:
+            at = _body(start, stop, COMMIT_BYTES)
+            end = _COMMIT.unpack_from(content, at)[2]
+            ends.append(end)
+            position = max(position, end)
+        elif tag in (INSERT, UPDATE, DELETE) and is_open:
+            at = _body(start, stop, _ROW.size)
+            oid, kind, count = _ROW.unpack_from(content, at)
+            relation = relations.get(oid)
+            kinds = (KEY, OLD) if tag == DELETE else (NEW,)  # an update may contain the row before
+            if relation is None or count != len(relation.columns) or kind not in kinds:
                 raise _Unusual
-        if len(self._begun) > len(self._ends):
+            values = _values(content, at + _ROW.size, stop, count)
+            of_relation = rows.get(oid)
+            if of_relation is None:
+                of_relation = rows[oid] = _Rows(relation, [[] for _ in values])
+            of_relation.add(
+                values,
+                operation=tag,
+                old_kind=NO_OLD if kind == NEW else kind,
+                lsn=_PLACE.unpack_from(content, start + _LSN_AT)[0],
+                transaction=len(begun) - 1,
+                index=index,
+            )
+            index += 1
+        else:
             raise _Unusual
-        return WalBatch(
-            self._transactions(),
-            tuple(self._rows[oid].changes() for oid in sorted(self._rows)),
-            self._position,
-            is_wanted=self._is_wanted,
-        )
+    if len(begun) > len(ends):
+        raise _Unusual
+    changes = tuple(rows[oid].changes() for oid in sorted(rows))
+    return WalBatch(_transactions(begun, ends), changes, position, is_wanted=is_wanted)
 
-    def _transactions(self) -> Transactions:
-        begun = np.array(self._begun, np.int64).reshape(-1, 4)
-        commit_lsns, committed_us, xids, begin_lsns = begun.T
-        ends = np.array(self._ends, np.int64)
-        return Transactions(xids, commit_lsns, ends, committed_us + EPOCH_US, begin_lsns)
 
-    def _row(self, start: int, stop: int, tag: int) -> None:
-        content, at = self._content, _body(start, stop, _ROW.size)
-        oid, kind, count = _ROW.unpack_from(content, at)
-        relation = self._relations.get(oid)
-        kinds = (KEY, OLD) if tag == DELETE else (NEW,)  # an update may contain the row before it
-        if relation is None or count != len(relation.columns) or kind not in kinds:
+def _transactions(begun: Sequence[tuple[int, int, int, int]], ends: Sequence[int]) -> Transactions:
+    numbers = np.array(begun, np.int64).reshape(-1, 4)
+    commit_lsns, committed_us, xids, begin_lsns = numbers.T
+    end_lsns = np.array(ends, np.int64)
+    return Transactions(xids, commit_lsns, end_lsns, committed_us + EPOCH_US, begin_lsns)
+
+
+def _values(content: bytes, at: int, stop: int, count: int) -> list[str | None]:
+    """Returns the values of a row that ends exactly at `stop`."""
+    values = list[str | None]()
+    for _ in range(count):
+        if at >= stop:
             raise _Unusual
-        values, at = list[str | None](), at + _ROW.size
-        for _ in range(count):
-            if at >= stop:
-                raise _Unusual
-            mark, at = content[at], at + 1
-            if mark == NULL:
-                values.append(None)
-                continue
-            end = at + 4 + _LENGTH.unpack_from(content, at)[0] if at + 4 <= stop else stop + 1
-            if mark != TEXT or end > stop:
-                raise _Unusual
-            try:
-                values.append(content[at + 4 : end].decode())
-            except UnicodeDecodeError:
-                raise _Unusual from None
-            at = end
-        if at != stop:
+        mark, at = content[at], at + 1
+        if mark == NULL:
+            values.append(None)
+            continue
+        end = at + 4 + _LENGTH.unpack_from(content, at)[0] if at + 4 <= stop else stop + 1
+        if mark != TEXT or end > stop:
             raise _Unusual
-        rows = self._rows.get(oid)
-        if rows is None:
-            rows = self._rows[oid] = _Rows(relation, [[] for _ in values])
-        for column, value in zip(rows.values, values, strict=True):
-            column.append(value)
-        rows.operations.append(tag)
-        rows.old_kinds.append(NO_OLD if kind == NEW else kind)
-        rows.lsns.append(_PLACE.unpack_from(content, start + _LSN_AT)[0])
-        rows.transactions.append(len(self._begun) - 1)
-        rows.indexes.append(self._index)
-        self._index += 1
+        try:
+            values.append(content[at + 4 : end].decode())
+        except UnicodeDecodeError:
+            raise _Unusual from None
+        at = end
+    if at != stop:
+        raise _Unusual
+    return values
 
 
 def _body(start: int, stop: int, size: int) -> int:

@@ -73,7 +73,7 @@ class JsonFile:
 
     def write(self, rows: pa.RecordBatch) -> None:
         texts = self._forms.to_json(rows)
-        lines = join([*object_parts(list(texts), texts.values()), "\n"], rows.num_rows)
+        lines = join([*object_parts(list(texts), texts.values()), b"\n"], rows.num_rows)
         self._sink.write(characters_of(lines))
 
     def size(self) -> int:

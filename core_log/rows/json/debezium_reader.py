@@ -13,6 +13,7 @@ from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import OP_CODES, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
@@ -31,7 +32,7 @@ from headwater.core_log.rows.json.strict_reader import (
     parse,
     without_carrier,
 )
-from headwater.core_log.rows.json.writer import JsonPart, join, object_parts
+from headwater.core_log.rows.json.writer import join, object_parts
 from headwater.core_log.rows.settings import WireSettings
 
 NO_OPERATION = 255
@@ -202,7 +203,7 @@ class DebeziumJson:
         return frame_of(text_of(schema))
 
 
-def _before(changes: TableChanges, forms: RowConverters) -> list[JsonPart] | None:
+def _before(changes: TableChanges, forms: RowConverters) -> list[RowPart] | None:
     """Returns the rows before updates as objects; null if there is none."""
     before = changes.before
     if before is None or before.null_count == len(before):
@@ -211,4 +212,5 @@ def _before(changes: TableChanges, forms: RowConverters) -> list[JsonPart] | Non
     parts = object_parts(forms.schema.names, forms.to_json(rows).values())
     if not before.null_count:
         return parts
-    return [pc.if_else(before.is_valid(), join(parts, len(changes)), None)]
+    texts = pc.if_else(before.is_valid(), join(parts, len(changes)), None)
+    return [RowColumn(texts, ValueEncoding.RAW)]

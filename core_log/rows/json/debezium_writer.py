@@ -11,67 +11,72 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.changes import OP_CODES, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.records.json_escapes import quote
-from headwater.core_log.rows.json.writer import NULL, JsonPart, constant, join, json_text
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
+from headwater.core_log.rows.json.writer import NULL, constant, join, json_text
 
 CALM_MAX = 0.5
 """A column that changes in a smaller share of its rows is written once per run of equal values."""
-NOT_BEFORE = f'{NULL},"after":'
+AFTER, NO_AFTER = b',"after":', b',"after":null'
 
 
 def envelope(
     changes: TableChanges,
-    row: Sequence[JsonPart],
-    before: Sequence[JsonPart] | None,
+    row: Sequence[RowPart],
+    before: Sequence[RowPart] | None,
     *,
     now_us: int,
-) -> list[JsonPart]:
+) -> list[RowPart]:
     """Returns the envelope's parts. `row` is an object; `before` is one for updates if it is known,
     else null."""
     operations = changes.operations
-    opening: list[JsonPart] = [*(before or [NULL]), ',"after":']
-    closing: JsonPart = ""
+    opening: list[RowPart] = [*(before or [NULL]), AFTER]
+    closing: RowPart = b""
     if len(pc.unique(operations)) == 1:
         operation = operations[0].as_py()
-        code: JsonPart = OP_CODES[operation]
+        code: RowPart = OP_CODES[operation].encode()
         if operation == Operation.DELETE:
-            opening, closing = [], ',"after":null'
+            opening, closing = [], NO_AFTER
     else:
         is_deleted = pc.equal(operations, int(Operation.DELETE))
-        code = pa.array(OP_CODES, pa.string()).take(operations)
+        code = _raw(pa.array(OP_CODES, pa.string()).take(operations))
         if pc.any(is_deleted).as_py():
-            known = NOT_BEFORE if before is None else join(opening, len(changes))
-            opening = [pc.if_else(is_deleted, "", known)]
-            closing = pc.if_else(is_deleted, ',"after":null', "")
+            known = (NULL + AFTER).decode() if before is None else join(opening, len(changes))
+            opening = [_raw(pc.if_else(is_deleted, "", known))]
+            closing = _raw(pc.if_else(is_deleted, NO_AFTER.decode(), ""))
     return [
-        '{"before":', *opening, *row, closing,
-        ',"source":', *block_parts(changes.source),
-        ',"transaction":', *block_parts(changes.transaction),
-        ',"op":"', code, f'",{_times(now_us)}}}',
+        b'{"before":', *opening, *row, closing,
+        b',"source":', *block_parts(changes.source),
+        b',"transaction":', *block_parts(changes.transaction),
+        b',"op":"', code, b'",', _times(now_us), b"}",
     ]  # fmt: skip
 
 
-def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[JsonPart]:
+def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[RowPart]:
     return [
-        '{"before":null,"after":null,"source":', *block_parts(changes.source),
-        ',"transaction":', *block_parts(changes.transaction),
-        f',"op":"t",{_times(now_us)}}}',
+        b'{"before":null,"after":null,"source":', *block_parts(changes.source),
+        b',"transaction":', *block_parts(changes.transaction),
+        b',"op":"t",', _times(now_us), b"}",
     ]  # fmt: skip
 
 
-def _times(now_us: int) -> str:
-    return f'"ts_ms":{now_us // 1_000},"ts_us":{now_us},"ts_ns":{now_us * 1_000}'
+def _times(now_us: int) -> bytes:
+    return b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d' % (now_us // 1_000, now_us, now_us * 1_000)
 
 
-def block_parts(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
+def _raw(texts: pa.Array) -> RowColumn:
+    return RowColumn(texts, ValueEncoding.RAW)
+
+
+def block_parts(block: Mapping[str, ColumnOrValue] | None) -> list[RowPart]:
     """Returns an object whose members are columns or constants."""
     if block is None:
         return [NULL]
     block = {name: _of_one(value) for name, value in block.items()}
     runs = _Runs.of([value for value in block.values() if isinstance(value, pa.Array)])
-    parts: list[JsonPart] = []
-    shared: list[JsonPart] = ["{"]
+    parts: list[RowPart] = []
+    shared: list[RowPart] = [b"{"]
     for index, (name, value) in enumerate(block.items()):
-        shared.append(_name(name) if not index else f",{_name(name)}")
+        shared.append(_name(name) if not index else b"," + _name(name))
         if not isinstance(value, pa.Array):
             shared.append(constant(value))
         elif runs.has(value):
@@ -79,7 +84,7 @@ def block_parts(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
         else:
             parts += [*runs.spread(shared), json_text(value)]
             shared = []
-    return [*parts, *runs.spread([*shared, "}"])]
+    return [*parts, *runs.spread([*shared, b"}"])]
 
 
 def _of_one(value: ColumnOrValue) -> ColumnOrValue:
@@ -88,9 +93,9 @@ def _of_one(value: ColumnOrValue) -> ColumnOrValue:
 
 
 @cache
-def _name(member: str) -> str:
+def _name(member: str) -> bytes:
     """Encodes a field name. There are few, always the same."""
-    return f"{quote(member)}:"
+    return f"{quote(member)}:".encode()
 
 
 class _Runs(NamedTuple):
@@ -122,11 +127,11 @@ class _Runs(NamedTuple):
     def firsts(self, column: pa.Array) -> pa.Array:
         return column.take(self.starts)
 
-    def spread(self, parts: Sequence[JsonPart]) -> list[JsonPart]:
+    def spread(self, parts: Sequence[RowPart]) -> list[RowPart]:
         """Returns parts per run as parts per row."""
-        if all(isinstance(part, str) for part in parts):
+        if all(isinstance(part, bytes) for part in parts):
             return list(parts)
-        return [pa.DictionaryArray.from_arrays(self.numbers, join(parts, len(self.starts)))]
+        return [_raw(pa.DictionaryArray.from_arrays(self.numbers, join(parts, len(self.starts))))]
 
 
 def _changes(column: pa.Array) -> BoolArray:

@@ -24,9 +24,9 @@ from headwater.core_log.rows.json.strict_reader import (
 from headwater.core_log.rows.json.writer import join, json_text, object_parts
 from headwater.core_log.rows.settings import WireSettings
 
-Frame = tuple[str, str]
+Frame = tuple[bytes, bytes]
 """The bytes before and after every value."""
-NO_FRAME = ("", "")
+NO_FRAME = (b"", b"")
 
 
 def encode_keys(
@@ -49,7 +49,7 @@ def key_frame(forms: RowConverters, *, topic: str, has_schemas: bool) -> Frame:
 
 
 def frame_of(schema_text: str) -> Frame:
-    return f'{{"schema":{schema_text},"payload":', "}"
+    return f'{{"schema":{schema_text},"payload":'.encode(), b"}"
 
 
 DELETED, OPERATION, TIME_MS, TIME_US = "__deleted", "__op", "__source_ts_ms", "__source_ts_us"

@@ -1,33 +1,29 @@
 """Writes columns as JSON text, joined in C++ without one Python object per value."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.records import row_parts, row_writer
+from headwater.core_log.records import row_writer
 from headwater.core_log.records.json_escapes import quote
-from headwater.core_log.records.row_parts import RowColumn, ValueEncoding
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, merge_constants
 from headwater.core_log.rows.map_columns import pairs_of
 from headwater.core_log.rows.text.bytes import to_base64
 
-JsonPart: TypeAlias = str | pa.Array | RowColumn
-"""Text that every row has, a column of text, or a column whose values become JSON; a null becomes
-JSON's null."""
-
 EMPTY = pa.scalar("", pa.string())
 TEXT = pa.string()
-NULL, NULL_BYTES = "null", b"null"
+NULL = b"null"
 
 
-def constant(value: Any) -> str:
+def constant(value: Any) -> bytes:
     """Returns a value that all rows share."""
     if value is None:
         return NULL
     if isinstance(value, bool):
-        return "true" if value else "false"
-    return quote(value) if isinstance(value, str) else str(value)
+        return b"true" if value else b"false"
+    return (quote(value) if isinstance(value, str) else str(value)).encode()
 
 
 def json_text(column: pa.Array) -> RowColumn:
@@ -50,34 +46,20 @@ def json_text(column: pa.Array) -> RowColumn:
     return RowColumn(column, ValueEncoding.INTEGER)
 
 
-def object_parts(names: Sequence[str], texts: Iterable[RowColumn]) -> list[JsonPart]:
+def object_parts(names: Sequence[str], texts: Iterable[RowColumn]) -> list[RowPart]:
     """Returns the parts `{"a":`, a column, `,"b":`, another column, `}`."""
-    parts: list[JsonPart] = ["{"]
+    parts: list[RowPart] = [b"{"]
     for index, (name, text) in enumerate(zip(names, texts, strict=True)):
-        parts += [f"{',' if index else ''}{quote(name)}:", text]
-    return [*parts, "}"]
+        parts += [f"{',' if index else ''}{quote(name)}:".encode(), text]
+    return [*parts, b"}"]
 
 
 def join(
-    parts: Sequence[JsonPart], row_count: int, *, kind: pa.DataType = TEXT
+    parts: Sequence[RowPart], row_count: int, *, kind: pa.DataType = TEXT
 ) -> pa.StringArray | pa.BinaryArray:
-    """Joins all parts of each row."""
-    return row_writer.join(list(_concat(parts)), row_count, kind=kind, null=NULL_BYTES)
-
-
-def _concat(parts: Sequence[JsonPart]) -> Iterator[row_parts.RowPart]:
-    """Merges neighbouring constant parts."""
-    shared = ""
-    for part in parts:
-        if isinstance(part, str):
-            shared += part
-            continue
-        if shared:
-            yield shared.encode()
-            shared = ""
-        yield part if isinstance(part, RowColumn) else RowColumn(part, ValueEncoding.RAW)
-    if shared:
-        yield shared.encode()
+    """Joins all parts of each row; a missing value of a column becomes JSON's null."""
+    merged = merge_constants(part for part in parts if part)
+    return row_writer.join(merged, row_count, kind=kind, null=NULL)
 
 
 def _list_text(column: pa.Array) -> pa.Array:
@@ -88,7 +70,7 @@ def _list_text(column: pa.Array) -> pa.Array:
 
 def _map_text(column: pa.MapArray) -> pa.Array:
     keys, values, counts = pairs_of(column)
-    members = join([json_text(keys), ":", json_text(values)], len(keys))
+    members = join([json_text(keys), b":", json_text(values)], len(keys))
     return _enclose("{", members, "}", counts, column)
 
 

@@ -97,23 +97,16 @@ class _EncodedPart(NamedTuple):
 _Part = asyncio.Future[_EncodedPart]
 
 
-@dataclass(eq=False, slots=True)
-class StartedChanges:
-    """Changes of one table on their way through the encoder."""
+@dataclass(slots=True)
+class _Started:
+    """Changes of one table that are encoded before their turn."""
 
     changes: TableChanges
-    is_from_log: bool = False
-    """Whether the rows are masked already."""
-    stored: StoredSchema | None = None
-    """The schema of `parts`; None if they could not be started before their turn."""
-    kept: TableChanges | None = None
+    kept: TableChanges
     """The changes as stored in the log."""
-    parts: Sequence[_Part] = ()
-
-
-class StartedBatch(NamedTuple):
-    batch: ChangeBatch
-    tables: Sequence[StartedChanges]
+    stored: StoredSchema
+    """The schema of `parts`."""
+    parts: Sequence[_Part]
 
 
 class Encoder:
@@ -140,36 +133,30 @@ class Encoder:
         self._followed: set[TableId] = set()
         self._accepted: dict[TableId, TableSchema] = {}
         """The newest schemas announced to the source as acceptable."""
-        self._started = set[StartedChanges]()
+        self._started = dict[int, _Started]()
+        """By the identity of their changes, which are kept until their turn."""
         self.rejects: list[Reject] = []
         """Rejected rows, until the caller takes them."""
         self._turns: dict[str, int] = {}  # of tables without a key, which rotate
 
-    def start_batch(self, batch: ChangeBatch, *, now_ms: int) -> StartedBatch:
-        """Starts to encode a batch while others are appended or committed."""
-        return StartedBatch(
-            batch, [self.start(each, now_ms=now_ms) for each in batch.tables if len(each)]
-        )
+    def start_batch(self, batch: ChangeBatch, *, now_ms: int) -> None:
+        """Starts to encode a batch while others are appended or committed. A table that is new, or
+        has another schema by its turn, is encoded by `encode`."""
+        for changes in batch.tables:
+            if len(changes) and id(changes) not in self._started:
+                self._start(changes, now_ms)
 
-    def start(
-        self, changes: TableChanges, *, now_ms: int, is_from_log: bool = False
-    ) -> StartedChanges:
-        """Starts to encode changes. A table that is new, or has another schema by its turn, is
-        encoded by `encode`."""
-        started = StartedChanges(changes, is_from_log)
+    def _start(self, changes: TableChanges, now_ms: int) -> None:
         stored = self._stored.get(changes.schema.table)
         if stored is None:
-            return started
+            return
         try:
-            kept = changes if is_from_log else self._before_log.apply(changes)
+            kept = self._before_log.apply(changes)
         except ConfigError:
-            return started  # again in its turn, when all masked columns are known
+            return  # again in its turn, when all masked columns are known
         if stored.schema == recall_columns(declare_nan_columns(kept.schema), stored.schema):
-            route = self._routes[kept.schema.table]
-            started.stored, started.kept = stored, kept
-            started.parts = self._start_parts(route, kept, stored, now_ms)
-            self._started.add(started)
-        return started
+            parts = self._start_parts(self._routes[kept.schema.table], kept, stored, now_ms)
+            self._started[id(changes)] = _Started(changes, kept, stored, parts)
 
     @property
     def topics(self) -> TopicRules:
@@ -228,22 +215,24 @@ class Encoder:
         return [TopicPartition(route.topic, each) for each in range(route.partition_count)]
 
     async def encode(
-        self, started: StartedChanges, *, now_ms: int
+        self, changes: TableChanges, *, now_ms: int, is_from_log: bool = False
     ) -> AsyncGenerator[Sequence[PartitionBatch], None]:
-        """Yields batches in the order of their appends; batches of one list may be sent
-        together."""
-        changes, kept = started.changes, started.kept
+        """Yields batches in the order of their appends; batches of one list may be sent together.
+        Rows `is_from_log` are masked already."""
+        started = self._started.pop(id(changes), None)
+        parts: Sequence[_Part] = () if started is None else started.parts
         try:
-            is_masked = started.is_from_log or kept is not None
-            if kept is None:
+            if started is not None:
+                kept = started.kept
+            else:
                 await self._follow(changes.schema.table)
-                kept = changes if is_masked else self._before_log.apply(changes)
+                kept = changes if is_from_log else self._before_log.apply(changes)
             route = await self._route(kept.schema)
             newest = await self._schemas.newest(route.topic)
             before = None if newest is None else newest.schema
             if before is not None:
                 _check_key(kept.schema, before, route.topic)
-                if not is_masked:
+                if started is None and not is_from_log:
                     self._before_log.check(changes.schema, before)
             stored, is_new = await self._schemas.current(
                 route.topic,
@@ -257,16 +246,15 @@ class Encoder:
                 self._before_log.follow(stored.schema)
                 home = schemas_home(route.topic)
                 yield [PartitionBatch(home, encode_schema(stored), is_data=False)]
-            if started.stored is not stored:
-                await _end(started.parts)
-                started.parts = self._start_parts(route, kept, stored, now_ms)
-            for part in started.parts:  # the later ones are encoded while the first are appended
+            if started is None or started.stored is not stored:
+                await _end(parts)
+                parts = self._start_parts(route, kept, stored, now_ms)
+            for part in parts:  # the later ones are encoded while the first are appended
                 encoded = await part
                 self.rejects += encoded.rejects
                 yield encoded.batches
         finally:
-            self._started.discard(started)
-            await _end(started.parts)
+            await _end(parts)
 
     async def _follow(self, table: TableId) -> None:
         if table in self._followed:
@@ -277,7 +265,8 @@ class Encoder:
 
     async def aclose(self) -> None:
         while self._started:
-            await _end(self._started.pop().parts)
+            _, started = self._started.popitem()
+            await _end(started.parts)
 
     def _start_parts(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int

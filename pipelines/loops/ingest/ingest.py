@@ -11,7 +11,7 @@ from typing import NamedTuple
 from headwater.connectors.source import Source
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition, Transaction, Writer
 from headwater.core_log.records.batch_header import Batch
 from headwater.pipelines.dead_letters.dead_letter import encode_rejects
@@ -27,12 +27,7 @@ from headwater.pipelines.journal.event_topics import EventTopics
 from headwater.pipelines.journal.generations import Generations, source_parts
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
 from headwater.pipelines.loops.ingest.commit_rate import CommitRate
-from headwater.pipelines.loops.ingest.encoder import (
-    Encoder,
-    PartitionBatch,
-    StartedBatch,
-    StartedChanges,
-)
+from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch
 from headwater.pipelines.loops.ingest.missing_rows import MissingRows
 from headwater.pipelines.loops.ingest.prefetch import Prefetch, Wake, prefetch
 from headwater.pipelines.loops.ingest.replacement import Replacements, ReplacementStates
@@ -137,7 +132,7 @@ async def ingest(
             filled = begin()
             try:
                 async with writer.transaction() as transaction, filled:
-                    batch: StartedBatch | None = first
+                    batch: ChangeBatch | None = first
                     while batch is not None:
                         await filled.append(transaction, batch)
                         batch = await filled.next_batch(batches)
@@ -148,8 +143,8 @@ async def ingest(
                 speculation.keep_nothing()
                 async with writer.transaction() as transaction, filled:
                     for each in again:
-                        started = encoder.start_batch(each, now_ms=clock.now_ms())
-                        await filled.append(transaction, started)
+                        encoder.start_batch(each, now_ms=clock.now_ms())
+                        await filled.append(transaction, each)
                     await filled.close(transaction)
             speculation.note_commit(filled.touched)
             await source.acknowledge(filled.positions)
@@ -271,8 +266,7 @@ class _LogTransaction:
     async def __aexit__(self, *failure: object) -> None:
         await let_go(*(each.offsets for each in self._in_flight))
 
-    async def append(self, transaction: Transaction, started: StartedBatch) -> None:
-        batch = started.batch
+    async def append(self, transaction: Transaction, batch: ChangeBatch) -> None:
         self.speculation.keep(batch)
         if batch.replacements:
             self.speculation.keep_nothing()
@@ -281,9 +275,10 @@ class _LogTransaction:
             self.parts |= taken.parts
             self.switched |= taken.switched
             await self._append_soon(transaction, taken.schemas)
-        for each in started.tables:
-            await self._append_table(transaction, each)
-            self.has_changes |= not _was_read(each.changes)
+        for changes in batch.tables:
+            if len(changes):
+                await self._append_table(transaction, changes)
+                self.has_changes |= not _was_read(changes)
         self.parts |= self.replacements.end(batch)
         rejects = [*batch.rejects, *self.encoder.rejects]
         self.encoder.rejects.clear()
@@ -304,7 +299,7 @@ class _LogTransaction:
         self.positions |= batch.positions
         self.is_at_boundary = bool(batch.positions)
 
-    async def next_batch(self, batches: Prefetch) -> StartedBatch | None:
+    async def next_batch(self, batches: Prefetch) -> ChangeBatch | None:
         """Returns more changes for this transaction: the rest of the source's own transaction,
         changes before `batch_wait` permits the next commit, and for a moment those that are
         there."""
@@ -385,16 +380,16 @@ class _LogTransaction:
         return [*moved, *self.dead_letters, OffsetsApplied(self.pipeline, SOURCE, self.positions)]
 
     async def append_from_log(self, transaction: Transaction, changes: TableChanges) -> None:
-        now_ms = self.clock.now_ms()
-        started = self.encoder.start(changes, now_ms=now_ms, is_from_log=True)
-        await self._append_table(transaction, started)
+        await self._append_table(transaction, changes, is_from_log=True)
 
-    async def _append_table(self, transaction: Transaction, started: StartedChanges) -> None:
-        changes = started.changes
+    async def _append_table(
+        self, transaction: Transaction, changes: TableChanges, *, is_from_log: bool = False
+    ) -> None:
         tally = self.tallies.setdefault(str(changes.schema.table), _Tally())
         tally.rows += len(changes)
         tally.committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
-        async with aclosing(self.encoder.encode(started, now_ms=self.clock.now_ms())) as encoded:
+        encoding = self.encoder.encode(changes, now_ms=self.clock.now_ms(), is_from_log=is_from_log)
+        async with aclosing(encoding) as encoded:
             async for batches in encoded:
                 for each in batches:
                     if not each.is_data:
@@ -450,8 +445,8 @@ class _LogTransaction:
                 add_batch(self.touched, partition, batch.record_count, size, first)
 
 
-def _has_rows_read(started: StartedBatch) -> bool:
-    return any(_was_read(each.changes) for each in started.tables)
+def _has_rows_read(batch: ChangeBatch) -> bool:
+    return any(_was_read(each) for each in batch.tables if len(each))
 
 
 def _was_read(changes: TableChanges) -> bool:

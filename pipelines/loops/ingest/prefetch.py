@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.changes import ChangeBatch
-from headwater.pipelines.loops.ingest.encoder import Encoder, StartedBatch
+from headwater.pipelines.loops.ingest.encoder import Encoder
 
 BATCHES_MAX = 2
 """The only queue in the data path; it is short because each batch may be large."""
@@ -22,18 +22,18 @@ class Prefetch:
     """Yields batches in order; the source's end or error comes after the last of them."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[StartedBatch | Wake | Exception | None] = asyncio.Queue(
+        self._queue: asyncio.Queue[ChangeBatch | Wake | Exception | None] = asyncio.Queue(
             BATCHES_MAX
         )
-        self._first: StartedBatch | None = None
+        self._first: ChangeBatch | None = None
 
-    async def next(self) -> StartedBatch | None:
+    async def next(self) -> ChangeBatch | None:
         """Returns None if the source has ended."""
         while isinstance(found := await self.next_or_wake(), Wake):
             pass  # the work is done after the transaction
         return found
 
-    async def next_or_wake(self) -> StartedBatch | Wake | None:
+    async def next_or_wake(self) -> ChangeBatch | Wake | None:
         if (first := self._take_first()) is not None:
             return first
         found = await self._queue.get()
@@ -46,7 +46,7 @@ class Prefetch:
         if self._queue.empty():
             self._queue.put_nowait(Wake())
 
-    async def next_within(self, wait_ms: int) -> StartedBatch | None:
+    async def next_within(self, wait_ms: int) -> ChangeBatch | None:
         """Returns None also after the timeout, for other work, or after an error of the source:
         earlier batches can still be committed, and `next` raises the error."""
         if (first := self._take_first()) is not None:
@@ -63,12 +63,12 @@ class Prefetch:
             return None
         return None if isinstance(found, (Exception, Wake)) else found
 
-    def put_back(self, batch: StartedBatch) -> None:
+    def put_back(self, batch: ChangeBatch) -> None:
         """The batch that was taken last is the next one again."""
         assert self._first is None, "only one batch is put back at a time"
         self._first = batch
 
-    def _take_first(self) -> StartedBatch | None:
+    def _take_first(self) -> ChangeBatch | None:
         first, self._first = self._first, None
         return first
 
@@ -78,7 +78,8 @@ class Prefetch:
         end: Exception | None = None
         try:
             async for batch in batches:
-                await self._queue.put(encoder.start_batch(batch, now_ms=clock.now_ms()))
+                encoder.start_batch(batch, now_ms=clock.now_ms())
+                await self._queue.put(batch)
         except Exception as error:
             end = error
         while True:  # a repeated call returns the same

@@ -268,9 +268,7 @@ async def _append(
     )
     touched: dict[TopicPartition, OffsetRange] = {}
     keys = set(_keys_of(repair, changes, before_log).to_pylist())
-    async with aclosing(
-        encoder.encode(encoder.start(changes, now_ms=now_ms), now_ms=now_ms)
-    ) as encoded:
+    async with aclosing(encoder.encode(changes, now_ms=now_ms)) as encoded:
         async for batches in encoded:
             for each in batches:
                 assert each.is_data, "only rows under a schema that the log has are written"

@@ -67,7 +67,7 @@ async def append(log: MemoryLog, value: str, *given: TableChanges) -> None:
     )
     async with (await log.writer("test")).transaction() as transaction:
         for each in given:
-            async for together in encoder.encode(encoder.start(each, now_ms=NOW_MS), now_ms=NOW_MS):
+            async for together in encoder.encode(each, now_ms=NOW_MS):
                 for partition, batch, _ in together:
                     await transaction.append(partition, batch)
 

@@ -18,7 +18,6 @@ from headwater.pipelines.loops.ingest.encoder import (
     PIECE_ROWS_MAX,
     Encoder,
     PartitionBatch,
-    StartedChanges,
     split_batch,
 )
 from headwater.pipelines.loops.ingest.prefetch import prefetch
@@ -51,9 +50,7 @@ def batch(*tables: TableChanges) -> ChangeBatch:
     return ChangeBatch(tables, {})
 
 
-async def portions(encoder: Encoder, what: TableChanges | StartedChanges) -> list[PartitionBatch]:
-    if isinstance(what, TableChanges):
-        what = encoder.start(what, now_ms=NOW_MS)
+async def portions(encoder: Encoder, what: TableChanges) -> list[PartitionBatch]:
     found = encoder.encode(what, now_ms=NOW_MS)
     return [each async for together in found for each in together]
 
@@ -78,8 +75,8 @@ async def test_batches_encoded_ahead_equal_those_encoded_in_turn() -> None:
     first, second, third = (changes(number) for number in (0, 5_000, 10_000))
     await portions(encoder, first)
 
-    started = encoder.start_batch(batch(second, third), now_ms=NOW_MS)
-    found = [await portions(encoder, each) for each in started.tables]
+    encoder.start_batch(batch(second, third), now_ms=NOW_MS)
+    found = [await portions(encoder, each) for each in (second, third)]
 
     plain = World([]).encoder()
     expected = [await portions(plain, each) for each in (first, second, third)][1:]
@@ -95,8 +92,8 @@ async def test_batches_encoded_ahead_are_encoded_only_once(rows: int) -> None:
     first, none, second = changes(0), changes(0, rows=0), changes(5_000, rows=rows)
     await portions(encoder, first)
 
-    [started] = encoder.start_batch(batch(none, second), now_ms=NOW_MS + 7).tables
-    found = await portions(encoder, started)
+    encoder.start_batch(batch(none, second), now_ms=NOW_MS + 7)
+    found = await portions(encoder, second)
 
     assert {each.batch.max_timestamp for each in found} == {NOW_MS + 7}
 
@@ -115,8 +112,8 @@ async def test_small_changes_between_large_ones_keep_their_places() -> None:
     parts = [changes(0), changes(5_000, rows=1), changes(10_000), changes(15_000, rows=1)]
     await portions(encoder, changes(20_000))
 
-    started = encoder.start_batch(batch(*parts), now_ms=NOW_MS)
-    found = [keys(await portions(encoder, each)) for each in started.tables]
+    encoder.start_batch(batch(*parts), now_ms=NOW_MS)
+    found = [keys(await portions(encoder, each)) for each in parts]
 
     assert found == [keys_of(each) for each in parts]
 
@@ -127,8 +124,8 @@ async def test_a_table_that_took_another_form_meanwhile_is_written_under_the_new
     first, wider, last = changes(0), changes(5_000, WIDER), changes(10_000)
     before = decoded((await portions(encoder, first))[-1])
 
-    started = encoder.start_batch(batch(wider, last), now_ms=NOW_MS)
-    found = [await portions(encoder, each) for each in started.tables]
+    encoder.start_batch(batch(wider, last), now_ms=NOW_MS)
+    found = [await portions(encoder, each) for each in (wider, last)]
 
     heads = [decoded(some[-1]).headers[0] for some in found]
     assert len({before.headers[0].as_py(), *(each.as_py() for each in heads)}) == 3
@@ -153,10 +150,10 @@ async def test_rows_that_are_set_aside_are_told_with_their_own_batch() -> None:
     encoder = World([]).encoder()
     await portions(encoder, with_timestamps[0])
 
-    of_good, of_bad = encoder.start_batch(batch(*with_timestamps), now_ms=NOW_MS).tables
-    await portions(encoder, of_good)
+    encoder.start_batch(batch(*with_timestamps), now_ms=NOW_MS)
+    await portions(encoder, with_timestamps[0])
     with_the_good = list(encoder.rejects)
-    await portions(encoder, of_bad)
+    await portions(encoder, with_timestamps[1])
 
     assert not with_the_good
     assert [each.content for each in encoder.rejects] == [b'{"id":"5000"}']
@@ -179,7 +176,7 @@ async def test_an_encoder_that_ends_early_leaves_nothing_running() -> None:
 
     assert closed and last is not None
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    [changed] = last.batch.tables
+    [changed] = last.tables
     assert keys(await portions(encoder, changed)) == keys_of(changed)
 
 

@@ -62,7 +62,7 @@ async def write(made: World, estimates: Estimates, *tables: TableId) -> None:
     )
     for table in tables:
         changes = changes_of(table.name, [(table.name, "c", 1, "x")], commit=1)
-        async for portions in encoder.encode(encoder.start(changes, now_ms=0), now_ms=0):
+        async for portions in encoder.encode(changes, now_ms=0):
             for portion in portions:
                 await made.log.append(portion.partition, portion.batch)
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from headwater.core_log.model.changes import ChangeBatch
-from headwater.pipelines.loops.ingest.encoder import StartedBatch
 from headwater.pipelines.loops.ingest.prefetch import Prefetch
 
 
@@ -19,7 +18,7 @@ async def test_a_batch_that_comes_at_the_same_moment_does_not_swallow_the_end(tu
 
     following = asyncio.ensure_future(follow())
     await asyncio.sleep(0.01)
-    ahead._queue.put_nowait(StartedBatch(ChangeBatch((), {}), ()))
+    ahead._queue.put_nowait(ChangeBatch((), {}))
     for _ in range(turns):
         await asyncio.sleep(0)
     following.cancel()

@@ -95,6 +95,7 @@ bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.mysql
 	$(BIN)/python -m benchmarks.reread
 	$(BIN)/python -m benchmarks.lake
+	$(BIN)/python -m benchmarks.row_path
 	$(BIN)/python -m benchmarks.peers
 
 release: venv ## wheel and source distribution of the version in pyproject.toml, tried, in dist/

@@ -1,7 +1,8 @@
 """One row's way from PostgreSQL to a Delta table: functions that run for it, types that hold it."""
 
 # python -m benchmarks.row_path [--rows 20]. Broker, source and sink run in one process, each with
-# its own connections, so that one tracer sees all. A machine's speed does not change the figures.
+# its own connections, so that one tracer sees all. Shapes are the same in each run; the number of
+# functions differs by a few on a busy machine, where work beside the way takes other turns.
 
 import argparse
 import asyncio

@@ -50,11 +50,17 @@ RowPart: TypeAlias = bytes | RowColumn
 def merge_constants(parts: Iterable[bytes | Other]) -> list[bytes | Other]:
     """Merges neighbouring parts that are the same in all rows into one part."""
     found: list[bytes | Other] = []
+    shared: list[bytes] = []
     for part in parts:
-        if isinstance(part, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += part
-        else:
-            found.append(part)
+        if isinstance(part, bytes):
+            shared.append(part)
+            continue
+        if shared:
+            found.append(b"".join(shared))
+            shared.clear()
+        found.append(part)
+    if shared:
+        found.append(b"".join(shared))
     return found
 
 

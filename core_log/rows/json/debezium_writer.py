@@ -1,7 +1,6 @@
 """Writes Debezium's envelope in parts: fields that a batch shares become one constant part."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +9,8 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.changes import OP_CODES, ColumnOrValue, Operation, TableChanges
-from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
-from headwater.core_log.rows.json.writer import NULL, constant, join, json_text
+from headwater.core_log.rows.json.writer import NULL, constant, join, json_text, member_name
 
 CALM_MAX = 0.5
 """A column that changes in a smaller share of its rows is written once per run of equal values."""
@@ -76,7 +74,7 @@ def block_parts(block: Mapping[str, ColumnOrValue] | None) -> list[RowPart]:
     parts: list[RowPart] = []
     shared: list[RowPart] = [b"{"]
     for index, (name, value) in enumerate(block.items()):
-        shared.append(_name(name) if not index else b"," + _name(name))
+        shared += [b"," if index else b"", member_name(name)]
         if not isinstance(value, pa.Array):
             shared.append(constant(value))
         elif runs.has(value):
@@ -90,12 +88,6 @@ def block_parts(block: Mapping[str, ColumnOrValue] | None) -> list[RowPart]:
 def _of_one(value: ColumnOrValue) -> ColumnOrValue:
     """Turns columns of a single row into constants."""
     return value[0].as_py() if isinstance(value, pa.Array) and len(value) == 1 else value
-
-
-@cache
-def _name(member: str) -> bytes:
-    """Encodes a field name. There are few, always the same."""
-    return f"{quote(member)}:".encode()
 
 
 class _Runs(NamedTuple):

@@ -1,6 +1,7 @@
 """Writes columns as JSON text, joined in C++ without one Python object per value."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from headwater.core_log.rows.text.bytes import to_base64
 EMPTY = pa.scalar("", pa.string())
 TEXT = pa.string()
 NULL = b"null"
+NAMES_MAX = 10_000
 
 
 def constant(value: Any) -> bytes:
@@ -50,15 +52,21 @@ def object_parts(names: Sequence[str], texts: Iterable[RowColumn]) -> list[RowPa
     """Returns the parts `{"a":`, a column, `,"b":`, another column, `}`."""
     parts: list[RowPart] = [b"{"]
     for index, (name, text) in enumerate(zip(names, texts, strict=True)):
-        parts += [f"{',' if index else ''}{quote(name)}:".encode(), text]
+        parts += [b"," if index else b"", member_name(name), text]
     return [*parts, b"}"]
+
+
+@lru_cache(NAMES_MAX)
+def member_name(name: str) -> bytes:
+    """Returns the name of a member of an object, with its colon. The same ones come again."""
+    return f"{quote(name)}:".encode()
 
 
 def join(
     parts: Sequence[RowPart], row_count: int, *, kind: pa.DataType = TEXT
 ) -> pa.StringArray | pa.BinaryArray:
     """Joins all parts of each row; a missing value of a column becomes JSON's null."""
-    merged = merge_constants(part for part in parts if part)
+    merged = merge_constants([part for part in parts if part])
     return row_writer.join(merged, row_count, kind=kind, null=NULL)
 
 

@@ -61,8 +61,6 @@ def write_tags(out: bytearray, message: Any, tags: Tags) -> None:
 
 def read_tags(data: memoryview, position: int, tags: Tags, values: list[Any]) -> int:
     """Stores tagged fields in the values. Unknown tags come from a newer peer and are skipped."""
-    if not data[position]:
-        return position + 1
     count, position = read_varint(data, position)
     for _ in range(count):
         number, position = read_varint(data, position)
@@ -129,8 +127,8 @@ def _struct_reader(struct: type, steps: list[_Step], tags: Tags | None) -> Read:
         values = defaults.copy()
         for slot, read_part in reads:
             values[slot], position = read_part(data, position)
-        if tags is not None:
-            position = read_tags(data, position, tags, values)
+        if tags is not None:  # nearly all tag sections are empty
+            position = read_tags(data, position, tags, values) if data[position] else position + 1
         return struct(*values), position
 
     return read

@@ -2,7 +2,7 @@
 
 # python -m benchmarks.row_path [--rows 20]. Broker, source and sink run in one process, each with
 # its own connections, so that one tracer sees all. Shapes are the same in each run; the number of
-# functions differs by a few on a busy machine, where work beside the way takes other turns.
+# functions differs by a few, because work beside the way takes turns of its own.
 
 import argparse
 import asyncio
@@ -47,8 +47,6 @@ MARK = TEXT.encode()
 """What holds no more of the row than its key is an index or a statistic of it."""
 SETTLED_S = 0.6
 """After a row has arrived: offsets are confirmed and reported beside the way."""
-IDLE_S = 12.0
-"""Longer than a heartbeat's interval."""
 DEPTH_MAX, ITEMS_MAX = 8, 300
 ZSTD = b"\x28\xb5\x2f\xfd"
 UNNAMED = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
@@ -296,20 +294,15 @@ async def measure(directory: Path, address: str, tracer: Tracer, *, rows: int) -
     async with running(directory, address) as pipeline:
         for number in range(5):
             await pipeline.insert(1_000 + number, "warms up")
-        seen, begun = CallCounts(), asyncio.get_running_loop().time()
-        tracer.watch = seen
+        seen, idle, now = CallCounts(), CallCounts(), asyncio.get_running_loop().time
         for number in range(rows):
+            begun, tracer.watch = now(), seen
             await pipeline.insert(2_000 + number, "counted")
-        tracer.watch = None
-        took = asyncio.get_running_loop().time() - begun
-        idle = CallCounts()
-        tracer.watch = idle
-        await asyncio.sleep(IDLE_S)
+            took, tracer.watch = now() - begun, idle
+            await asyncio.sleep(took)
         tracer.watch = None
         stations = [
-            place
-            for place, count in seen.counts.items()
-            if count - idle.counts[place] * took / IDLE_S > rows / 2
+            place for place, count in seen.counts.items() if count - idle.counts[place] > rows / 2
         ]
         gc.collect()
         kept = [each for each in gc.get_objects() if _is_ours(type(each))]
@@ -328,9 +321,10 @@ def page(found: RowPath) -> str:
         "",
         "Written by `benchmarks/row_path.py`: one INSERT of a row of two columns into PostgreSQL,",
         "to the built-in log, to a Delta table in mode `mirror`; no filter, no mask, a slice for",
-        "each commit. Idle work, start and snapshot are left out. A station is a function of ours",
-        "that runs for every row. A shape is a type of an argument or a result that holds the",
-        "row's text and was made for it; a container of one type only is none.",
+        "each commit. Start, snapshot and what runs without a row are left out. A station is a",
+        "function of ours that runs for each row more often than in the same time without one; a",
+        "few more or less are counted in each run. A shape is a type of an argument or a result",
+        "that holds the row's text and was made for it; a container of one type only is none.",
         "",
         "| Part | Functions | Files | Shapes |",
         "|---|---|---|---|",

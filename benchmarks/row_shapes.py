@@ -6,7 +6,6 @@ REASONS = {
     " decompressed records: both are used again and again",
     "MessageColumns": "whole frames in that buffer, which both decoders read",
     "bytes": "the frames of a few small transactions; values and records as they are written",
-    "_Reading": "the state of a decoder that goes from message to message",
     "_Rows": "the rows of one relation, until all of a WAL batch are there: a column is made once",
     "pa.StringArray": "a column of the server's text; no text is checked or converted twice",
     "RowChanges": "changes of one relation in columns of text: missing values are filled in here,"
@@ -23,8 +22,7 @@ REASONS = {
     "ChangeBatch": "what becomes readable as a whole; the contract of sources",
     # Into the log
     "RowColumn": "a column with the encoding of its values, which compiled code reads too",
-    "list of RowColumn, str": "an event as parts: what all rows share is written once",
-    "list of RowColumn, bytes": "the same for the row writer, with neighbouring constants merged",
+    "list of RowColumn, bytes": "an event or a header as parts; what rows share is written once",
     "pa.BinaryArray": "keys and values of records",
     "Encoded": "keys and values; a delete has two records",
     "tuple of Encoded, TableChanges, list": "changes without the rows that were rejected",
@@ -34,8 +32,6 @@ REASONS = {
     "PartitionBatch": "a record batch and its partition: a table's go to several",
     "_EncodedPart": "the result of a thread, with rows that it rejected",
     "Future": "a part that another thread still encodes; an answer that is awaited",
-    "StartedChanges": "encoding starts before the batch's turn, while the log writes",
-    "StartedBatch": "the queue between the source and the log holds batches whose encoding started",
     "_LogTransaction": "a transaction as it fills; an abort discards everything",
     "InFlightBatch": "sequence numbers: nothing is written twice, or out of order",
     # Through the wire and the broker
@@ -50,10 +46,6 @@ REASONS = {
     "PartitionData": "Kafka's message",
     "FetchableTopicResponse": "Kafka's message",
     "FetchResponse": "Kafka's message",
-    "list of EpochEndOffset, LeaderIdAndEpoch, SnapshotId, int, memoryview, tuple": "the fields"
-    " of a message, before they are its arguments",
-    "list of UUID, str, tuple": "the fields of a message, before they are its arguments",
-    "list of int, tuple": "the fields of a message, before they are its arguments",
     "tuple of PartitionData, int": "a message, and where reading goes on",
     "tuple of FetchableTopicResponse, int": "a message, and where reading goes on",
     "tuple of FetchResponse, int": "a message, and where reading goes on",

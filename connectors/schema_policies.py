@@ -24,3 +24,9 @@ def find_forbidden(kinds: Iterable[str], policies: Mapping[str, str]) -> list[st
         for kind in set(kinds)
         if policies.get(kind) == "fail" or (kind == CHANGE_TYPE and policies.get(kind) == "lenient")
     )
+
+
+def held_by_kind(kinds: Iterable[str], policies: Mapping[str, str]) -> str:
+    """Returns why a table waits for a person; empty where the file allows all of the kinds."""
+    found = find_forbidden(kinds, policies)
+    return f"`schema_changes` does not allow {', '.join(found)}" if found else ""

@@ -271,7 +271,7 @@ class DdlOutcome:
 
 @runtime_checkable
 class Rehearsing(Protocol):
-    """A source that can try DDL without changing or locking a table, for `headwater plan --ddl`."""
+    """A source that can try DDL without changing a table, for `headwater plan --ddl`."""
 
     async def rehearse(self, statements: Sequence[str]) -> Sequence[DdlOutcome]:
         """Returns the effects; raises ConfigError or SourceRejected for statements that cannot be

@@ -93,10 +93,7 @@ class CapturedTables:
 
     def _with_key(self, table: MysqlTable, rows: RowsBesideStream) -> MysqlTable:
         """Returns the table with a problem if it has lost the key that its topic has."""
-        if not rows.has_lost_key(table):
-            return table
-        hint = f"add a primary key, or name unique columns: keys: {{{table.table}: [...]}}"
-        return replace(table, problem="it has no key any more", hint=hint)
+        return without_key(table) if rows.has_lost_key(table) else table
 
     def _report_left_out(self) -> None:
         refused = [each for each in self.by_name.values() if each.problem]
@@ -194,6 +191,12 @@ class CapturedTables:
             () if before is None else kinds_of_change(before, now),
             has_other_key=name not in forms.written or not forms.has_key(now),
         )
+
+
+def without_key(table: MysqlTable) -> MysqlTable:
+    """Returns a table that has lost the key of its topic, with that as its problem."""
+    hint = f"add a primary key, or name unique columns: keys: {{{table.table}: [...]}}"
+    return replace(table, problem="it has no key any more", hint=hint)
 
 
 def _table_of(name: str) -> TableId:

@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from headwater.connectors.mysql.settings import MysqlSettings
-from headwater.connectors.source import Control, SourceContext, SourceSnapshot
+from headwater.connectors.source import Control, DdlOutcome, SourceContext, SourceSnapshot
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
@@ -67,6 +67,11 @@ class MysqlSource:
         from headwater.connectors.mysql.snapshot.table_progress import form_part, progress_part
 
         return progress_part(table), form_part(table)
+
+    async def rehearse(self, statements: Sequence[str]) -> Sequence[DdlOutcome]:
+        from headwater.connectors.mysql.ddl_rehearsal import rehearse
+
+        return await asyncio.to_thread(rehearse, self._settings, self._context, statements)
 
     async def examine(self) -> Sequence[Diagnostic]:
         from headwater.connectors.mysql.doctor.doctor import examine

@@ -5,6 +5,17 @@ from dataclasses import dataclass, replace
 
 from psycopg import sql
 
+from headwater.connectors.ddl_forecast import (
+    FOLLOWED,
+    IN_PLACE,
+    LEFT_OUT,
+    NEW_TOPIC,
+    READ_AGAIN,
+    not_captured,
+    not_there,
+    with_cost,
+    without_rows,
+)
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.ddl_copy import OID, TableCopy, copy_of, name_of
 from headwater.connectors.postgres.ddl_statement import AlterTable, parse_ddl
@@ -23,14 +34,9 @@ from headwater.connectors.postgres.schema_history.table_definition import (
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.chunk_planner import estimate_of
-from headwater.connectors.postgres.snapshot.rereads import begun_by, held_by_kind
 from headwater.connectors.source import NEW_KEY, DdlOutcome, SourceContext
-from headwater.core_log.foundation.errors import SourceRejected
 
 LIMITS = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s'"
-FOLLOWED, READ_AGAIN = "followed", "read again"
-NEW_TOPIC, LEFT_OUT, DIFFERS = "new topic", "left out", "differs"
-IN_PLACE = "in place"
 BROUGHT = "the stream brings it"
 
 
@@ -67,11 +73,7 @@ async def _by_table(
     for each in statements:
         oid = await _oid_of(connection, each.table)
         if oid not in tables:
-            raise SourceRejected(
-                "the pipeline does not capture this table",
-                table=each.table,
-                hint="name a table that `tables` of the source chooses",
-            )
+            raise not_captured(each.table)
         by_table.setdefault(tables[oid].oid, []).append((oid, each))
     return [(tables[oid], own) for oid, own in by_table.items()]
 
@@ -87,7 +89,7 @@ async def _oid_of(connection: PgConnection, name: str) -> int:
     with in_our_words("a table cannot be looked up", table=name):
         [[oid]] = await (await connection.execute(OID, [name])).fetchall()
     if oid is None:
-        raise SourceRejected("the table is not there", table=name, hint="correct its name")
+        raise not_there(name)
     return int(oid)
 
 
@@ -129,15 +131,11 @@ class _Rehearsal:
     async def _with_cost(self, said: DdlOutcome, cause: Cause) -> DdlOutcome:
         snapshot = self.settings.snapshot
         if snapshot.mode == "never":
-            why = f"{said.why}; `snapshot.mode` is never, so the log would differ from the table"
-            return replace(said, outcome=DIFFERS, why=why)
+            return without_rows(said, "the log would differ from the table")
         free = self.context.free_space()
         estimate = await estimate_of(self.connection, self.table.oid, snapshot, free)
-        why = held_by_kind(cause.kinds, self.context.schema_changes)
-        why = why or estimate.forbids(snapshot.reread_max_rows)
-        if why:
-            why = f"{why}: {begun_by(self.context.pipeline, self.table.table)}"
-        return replace(said, cost=estimate.in_words(), quarantine=why)
+        rows_max = snapshot.reread_max_rows
+        return with_cost(said, cause.kinds, estimate, rows_max=rows_max, context=self.context)
 
     async def _try(self, copy: TableCopy, statement: AlterTable) -> None:
         """Tries a statement in a transaction of its own, so that the catalog shows what it

@@ -3,7 +3,13 @@
 import re
 from dataclasses import dataclass
 
-from headwater.core_log.foundation.errors import ConfigError
+from headwater.connectors.ddl_forecast import (
+    ANOTHER_NAME,
+    NO_CONSTRAINTS,
+    has_foreign_key,
+    not_one_alter_table,
+    several_actions,
+)
 
 NAME = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 ALTER = re.compile(
@@ -22,17 +28,17 @@ NOTHING_FOR_US = "nothing for us"
 KNOWN = {
     r"RENAME\s+TO|SET\s+SCHEMA": (
         "new topic",
-        "another name is another table: its rows and changes go into a topic of that name",
+        ANOTHER_NAME,
     ),
     r"SET\s+UNLOGGED": ("read again", "it is left out, and read again once it is logged again"),
     r"SET\s+LOGGED": ("followed", "what a table is that was captured already"),
     r"(ADD\s+(CONSTRAINT\s+\S+\s+)?)?FOREIGN\s+KEY": (
         "followed",
-        "targets have no such constraints",
+        NO_CONSTRAINTS,
     ),
     r"ADD\s+(CONSTRAINT\s+\S+\s+)?UNIQUE\s+USING\s+INDEX": (
         "followed",
-        "targets have no such constraints",
+        NO_CONSTRAINTS,
     ),
     r"ADD\s+(CONSTRAINT\s+\S+\s+)?PRIMARY\s+KEY\s+USING\s+INDEX": (
         "new key",
@@ -79,11 +85,7 @@ def parse_ddl(text: str) -> AlterTable:
     found = ALTER.fullmatch(text)
     bare = QUOTED.sub("''", text)
     if found is None or ";" in bare.strip().rstrip(";") or "--" in bare or "/*" in bare:
-        raise ConfigError(
-            "the statement is not one ALTER TABLE without comments",
-            hint="docs/schema-changes.md says what follows other statements",
-            statement=text.strip(),
-        )
+        raise not_one_alter_table(text, page="docs/schema-changes.md")
     action = found["action"]
     own = QUOTED.sub("x", action)
     statement = AlterTable(text.strip(), found["table"], action, _known(text, own))
@@ -101,16 +103,8 @@ def _known(text: str, action: str) -> tuple[str, str] | None:
         if not re.match(pattern, action, re.IGNORECASE):
             continue
         if "," in re.sub(r"\([^()]*\)", "", action):
-            raise ConfigError(
-                "the statement has several actions, of which the first cannot be tried on a copy",
-                hint="try each action in a statement of its own",
-                statement=text.strip(),
-            )
+            raise several_actions(text)
         return said
     if re.search(r"\bREFERENCES\b", action, re.IGNORECASE):
-        raise ConfigError(
-            "the statement has a foreign key, which would lock another table",
-            hint="remove REFERENCES: targets have no such constraints",
-            statement=text.strip(),
-        )
+        raise has_foreign_key(text)
     return None

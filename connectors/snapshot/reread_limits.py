@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.connectors.source import FreeSpace
+from headwater.core_log.model.table_schema import TableId
 
 ROW_BYTES = 100
 """About what a row takes, in a table that was never analyzed."""
@@ -67,6 +68,10 @@ def estimate_reread(
     if rows_per_second is not None:
         seconds = max(seconds, rows / rows_per_second)
     return RereadEstimate(rows, size, seconds, between, free)
+
+
+def begun_by(pipeline: str, table: TableId) -> str:
+    return f"headwater snapshot start {pipeline}/{table} reads it again"
 
 
 def add_start(starts_ms: tuple[int, ...], now_ms: int) -> tuple[int, ...]:

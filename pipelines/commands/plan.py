@@ -54,10 +54,10 @@ def plan(
     PATH is a pipeline file or a directory of them. Differences between the file and existing topics
     are shown; those that need new topics are marked.
 
-    With --ddl the statement is tried on an empty copy of its table, in a transaction that is rolled
-    back. The output says whether the stream brings the change, it is followed in place, the table
+    With --ddl the statement is tried on an empty temporary copy of its table, of which nothing
+    stays. The output says whether the stream brings the change, it is followed in place, the table
     is read again (with rows, bytes, time and free space) or quarantined, and what each target does.
-    The table itself is not changed.
+    The table itself is not changed. Sources of PostgreSQL, MySQL and MariaDB can do it.
     """
     asyncio.run(_plan_ddl(output, path, data, ddl) if ddl else _plan(output, path, data, sample))
 

@@ -1,8 +1,9 @@
 """What an ALTER TABLE at the source would lead to, in the log and in each target."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headwater.connectors.ddl_forecast import LEFT_OUT
 from headwater.connectors.source import NEW_KEY, DdlOutcome, Rehearsing
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded
@@ -70,7 +71,12 @@ async def ddl_plans(
     for each in await source.rehearse(statements):
         targets: tuple[TargetOutcome, ...] = ()
         if each.schema is not None:
-            schema = after_log.schema(before_log.schema(each.schema))
+            try:
+                logged = before_log.schema(each.schema)
+            except ConfigError as error:
+                plans.append(DdlPlan(_left_out(each, error), ()))
+                continue
+            schema = after_log.schema(logged)
             targets = tuple(
                 [
                     await _of_target(
@@ -81,6 +87,11 @@ async def ddl_plans(
             )
         plans.append(DdlPlan(each, targets))
     return plans
+
+
+def _left_out(said: DdlOutcome, error: ConfigError) -> DdlOutcome:
+    """Returns the outcome where a rule that hides columns does not fit the table any more."""
+    return replace(said, outcome=LEFT_OUT, why=error.statement, cost="", quarantine="", schema=None)
 
 
 async def _of_target(

@@ -39,18 +39,18 @@ class Ran:
 Headwater = Callable[..., Ran]
 
 
+def run_command(*arguments: object, stdin: IO[bytes] | None = None) -> Ran:
+    """Runs a command in this process."""
+    with process_as_it_was():
+        result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
 @pytest.fixture
 def headwater() -> Headwater:
-    """Runs a command in this process."""
-
-    def run(*arguments: object, stdin: IO[bytes] | None = None) -> Ran:
-        with process_as_it_was():
-            result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Ran(result.exit_code, result.stdout, result.stderr)
-
-    return run
+    return run_command
 
 
 @contextmanager

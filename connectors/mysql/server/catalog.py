@@ -45,6 +45,7 @@ MARIADB_COLLATIONS = (
 LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 ESCAPED = {"\\0": "\0", "\\n": "\n", "\\r": "\r", "\\\\": "\\", "''": "'"}
 PRIMARY = "PRIMARY"
+VERSIONED = "it is system-versioned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,26 +163,28 @@ class MysqlCatalog:
             grouped.setdefault(TableId(schema, name), []).append(definition_of(column))
         return [
             replace(
-                self._capture(table, kind, grouped.get(table, []), indexes.get(table, {})),
+                self.capture(table, kind, grouped.get(table, []), indexes.get(table, {})),
                 rows_estimate=count,
                 bytes_estimate=size,
             )
             for table, (kind, count, size) in sorted(wanted.items())
         ]
 
-    def _capture(
+    def capture(
         self,
         table: TableId,
         kind: str,
         definitions: Sequence[ColumnDefinition],
         indexes: Mapping[str, Sequence[tuple[str, bool]]],
     ) -> MysqlTable:
+        """Returns the table with these columns and unique indexes, each of whose columns may be
+        null or not."""
         primary = tuple(name for name, _ in indexes.get(PRIMARY, ()))
         key, problem, hint = primary, "", ""
         if not primary:
             key, problem, hint = self._chosen_key(table, indexes)
         if kind == "SYSTEM VERSIONED":
-            problem, hint = "it is system-versioned", "leave it out of `tables`"
+            problem, hint = VERSIONED, "leave it out of `tables`"
         found = table_of(
             table, definitions, key, primary, is_mariadb=self.is_mariadb, problem=problem
         )

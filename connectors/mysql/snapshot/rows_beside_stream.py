@@ -22,7 +22,7 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
 from headwater.connectors.mysql.snapshot.locked_snapshot import LockedSnapshot
 from headwater.connectors.mysql.snapshot.snapshot_rows import completion_of, read_changes
 from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
-from headwater.connectors.mysql.snapshot.table_jobs import TableJob, WorkSignal
+from headwater.connectors.mysql.snapshot.table_jobs import TableJob, WorkSignal, estimate_of
 from headwater.connectors.mysql.snapshot.table_progress import (
     MysqlTableProgress,
     form_part,
@@ -33,9 +33,9 @@ from headwater.connectors.mysql.snapshot.table_readers import TableReaders
 from headwater.connectors.mysql.snapshot.whole_table import (
     truncation_before_rows,
 )
-from headwater.connectors.schema_policies import find_forbidden
+from headwater.connectors.schema_policies import held_by_kind
 from headwater.connectors.snapshot.paused_snapshots import PausedSnapshots
-from headwater.connectors.snapshot.reread_limits import RereadEstimate, estimate_reread
+from headwater.connectors.snapshot.reread_limits import RereadEstimate, begun_by
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, TableChanges
@@ -370,11 +370,11 @@ class RowsBesideStream:
         self.notes[progress_part(job.table.table)] = job.progress.text()
         context, progress = self._context, job.progress
         if not progress.is_permitted:
-            kinds = find_forbidden(progress.kinds, context.schema_changes)
+            forbidden = held_by_kind(progress.kinds, context.schema_changes)
             if progress.is_stopped:
                 self._hold(job, "its reading was stopped")
-            elif kinds:
-                self._hold(job, f"`schema_changes` forbids {', '.join(kinds)}")
+            elif forbidden:
+                self._hold(job, forbidden)
         if job.held:
             self._replacements.append(self._replacement(job, Phase.QUARANTINED))
         else:
@@ -385,8 +385,7 @@ class RowsBesideStream:
         self._signal.wake()
 
     def _hold(self, job: TableJob, why: str) -> None:
-        command = f"headwater snapshot start {self._context.pipeline}/{job.table.table}"
-        job.held = f"{why}: {command}"
+        job.held = f"{why}: {begun_by(self._context.pipeline, job.table.table)}"
 
     def _is_due(self, job: TableJob, place: FilePosition) -> bool:
         """A re-read under another key waits until the stream has come to where the table was looked
@@ -424,14 +423,8 @@ class RowsBesideStream:
         return ChangeBatch((), parts, replacements=(found,))
 
     async def _estimate(self, table: MysqlTable) -> RereadEstimate:
-        limits = self._settings.snapshot
-        return estimate_reread(
-            table.rows_estimate,
-            table.bytes_estimate,
-            rows_per_second=limits.max_rows_per_second,
-            between=limits.between,
-            free=await asyncio.to_thread(self._context.free_space),
-        )
+        free = await asyncio.to_thread(self._context.free_space)
+        return estimate_of(table, self._settings.snapshot, free)
 
     def _replacement(self, job: TableJob, phase: Phase) -> Replacement:
         why = job.progress.reread

@@ -1,12 +1,16 @@
 """Tables to read beside the stream, and the chunks that wait to be emitted."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headwater.connectors.mysql.server.catalog import MysqlTable
+from headwater.connectors.mysql.settings import MysqlSnapshotSettings
 from headwater.connectors.mysql.snapshot.chunk_reader import MysqlChunk
 from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
 from headwater.connectors.mysql.snapshot.table_progress import MysqlTableProgress
+from headwater.connectors.snapshot.reread_limits import RereadEstimate, estimate_reread
+from headwater.connectors.source import FreeSpace
 
 
 @dataclass(slots=True, eq=False)
@@ -80,3 +84,16 @@ class WorkSignal:
         """Wakes both."""
         self.work.set()
         self.rows.set()
+
+
+def estimate_of(
+    table: MysqlTable, settings: MysqlSnapshotSettings, free: Sequence[FreeSpace]
+) -> RereadEstimate:
+    """Returns how much a re-read of the table would read, by the catalogue."""
+    return estimate_reread(
+        table.rows_estimate,
+        table.bytes_estimate,
+        rows_per_second=settings.max_rows_per_second,
+        between=settings.between,
+        free=free,
+    )

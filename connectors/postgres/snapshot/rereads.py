@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headwater.connectors.postgres.catalog import CapturedTable
@@ -12,11 +11,11 @@ from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJob
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint
-from headwater.connectors.schema_policies import find_forbidden
-from headwater.connectors.snapshot.reread_limits import RereadEstimate
+from headwater.connectors.schema_policies import held_by_kind
+from headwater.connectors.snapshot.reread_limits import RereadEstimate, begun_by
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
-from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.model.table_schema import TableSchema
 
 logger = logging.getLogger(__name__)
 
@@ -169,13 +168,3 @@ class Rereads:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = error
         self.outbox.stir()
-
-
-def held_by_kind(kinds: Iterable[str], policies: Mapping[str, str]) -> str:
-    """Empty where the file allows all of them."""
-    found = find_forbidden(kinds, policies)
-    return f"`schema_changes` does not allow {', '.join(found)}" if found else ""
-
-
-def begun_by(pipeline: str, table: TableId) -> str:
-    return f"headwater snapshot start {pipeline}/{table} reads it again"

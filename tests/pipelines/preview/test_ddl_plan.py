@@ -57,3 +57,17 @@ def test_targets_of_a_table_that_gets_another_key_are_rebuilt(
         shown.data
     )
     assert "run --migrate" not in shown.data
+
+
+def test_a_table_that_loses_a_masked_column_is_foretold_to_be_left_out(
+    guest: Guest, tmp_path: Path, headwater: Headwater
+) -> None:
+    guest.execute("CREATE TABLE items (id int PRIMARY KEY, secret text)")
+    file = tmp_path / "pipeline.yaml"
+    mask = "transform: [{table: public.items, mask: {secret: hash}}]\n"
+    file.write_text(FILE.format(url=guest.url) + mask)
+
+    shown = headwater("plan", file, "--ddl", "ALTER TABLE items DROP secret")
+
+    assert shown.code == 0
+    assert "public.items   left out: " in shown.data and "secret" in shown.data

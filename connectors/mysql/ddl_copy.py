@@ -1,0 +1,106 @@
+"""An empty temporary copy of a table, on which an ALTER TABLE is tried."""
+
+import re
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pymysql
+
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, identifier
+from headwater.connectors.mysql.server.connection import (
+    RIGHTS,
+    MysqlConnection,
+    code_of,
+    in_our_words,
+)
+from headwater.connectors.mysql.server.shown_columns import shown_columns, shown_indexes
+from headwater.core_log.foundation.errors import SourceRejected
+
+ABSENT = re.compile(
+    r",\n  (?:(?:FULLTEXT|VECTOR) (?:KEY|INDEX) `((?:[^`]|``)+)`"
+    r"|CONSTRAINT `((?:[^`]|``)+)` FOREIGN KEY)[^\n]*?(?=,?\n)"
+)
+"""Lines of SHOW CREATE TABLE that a temporary table may not have."""
+OPTIONS = re.compile(r"\n\) .*", re.DOTALL)
+KEPT_OPTION = re.compile(r"\b(?:ENGINE|DEFAULT CHARSET|COLLATE)=\w+")
+USER_MODE = "SET sql_mode = @@GLOBAL.sql_mode"
+PLAIN_MODE = "SET sql_mode = ''"
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopy:
+    """It goes with its session. The binary log has nothing of it, since rows are logged as rows."""
+
+    connection: MysqlConnection
+    catalog: MysqlCatalog
+    table: MysqlTable
+    """The table itself."""
+    name: str
+    """Quoted, with the database."""
+    absent: tuple[str, ...]
+    """Indexes and foreign keys that the copy lacks, in lower case."""
+
+    def form(self) -> MysqlTable:
+        """Returns the table as it would be in the catalogue, if it were as the copy is."""
+        columns = shown_columns(self.connection, self.name)
+        indexes = shown_indexes(self.connection, self.name)
+        return self.catalog.capture(self.table.table, "BASE TABLE", columns, indexes)
+
+    def alter(self, actions: str, statement: str) -> None:
+        with in_our_words("the statement cannot be tried on a copy", statement=statement):
+            self.connection.execute(f"ALTER TABLE {self.name} {actions}")
+
+
+def copy_of(connection: MysqlConnection, catalog: MysqlCatalog, table: MysqlTable) -> TableCopy:
+    """Copies the columns and keys. Raises SourceRejected if the copy is not like the table."""
+    database = identifier(table.table.namespace)
+    name = f"{database}.{identifier(f'headwater_copy_{uuid4().hex}')}"
+    original = f"{database}.{identifier(table.table.name)}"
+    with in_our_words("a table cannot be looked at", table=str(table.table)):
+        connection.execute(PLAIN_MODE)
+        [[_, made, *_]] = connection.rows(f"SHOW CREATE TABLE {original}")
+    absent = tuple((index or key).lower() for index, key in ABSENT.findall(made))
+    columns = ABSENT.sub("", made)
+    columns = columns[columns.index("(") :]
+    options = " ".join(KEPT_OPTION.findall(OPTIONS.search(columns)[0]))  # type: ignore[index]
+    _create(connection, table, f"{name} {OPTIONS.sub('', columns)}\n) {options}")
+    copy = TableCopy(connection, catalog, table, name, absent)
+    with in_our_words("the server's own sql_mode cannot be taken"):
+        connection.execute(USER_MODE)
+    if not _is_alike(copy.form(), table):
+        raise SourceRejected(
+            "an empty copy of the table has other columns or keys, so that the statement cannot be"
+            " tried",
+            table=str(table.table),
+        )
+    return copy
+
+
+def _create(connection: MysqlConnection, table: MysqlTable, copy: str) -> None:
+    doing = "an empty temporary copy of the table cannot be made"
+    try:
+        connection.execute(f"CREATE TEMPORARY TABLE {copy}")
+    except pymysql.MySQLError as error:
+        if code_of(error)[0] in RIGHTS:
+            database = identifier(table.table.namespace)
+            raise SourceRejected(
+                doing,
+                table=str(table.table),
+                why=code_of(error)[1],
+                hint=f"GRANT CREATE TEMPORARY TABLES ON {database}.* TO the user",
+            ) from None
+        with in_our_words(doing, table=str(table.table)):
+            raise
+
+
+def _is_alike(copy: MysqlTable, table: MysqlTable) -> bool:
+    if copy.problem or table.problem:
+        return (copy.problem, copy.primary_key) == (table.problem, table.primary_key)
+    forms = [
+        [
+            (each.name, each.column_type, each.is_nullable, each.charset, each.is_generated)
+            for each in found.definitions
+        ]
+        for found in (copy, table)
+    ]
+    return forms[0] == forms[1] and copy.schema == table.schema

@@ -1,0 +1,216 @@
+"""Finds the effects of an ALTER TABLE: the questions that the stream asks, of an empty copy."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from headwater.connectors.ddl_forecast import (
+    ANOTHER_NAME,
+    FOLLOWED,
+    LEFT_OUT,
+    NEW_TOPIC,
+    READ_AGAIN,
+    not_captured,
+    not_there,
+    with_cost,
+    without_rows,
+)
+from headwater.connectors.mysql.captured_tables import without_key
+from headwater.connectors.mysql.ddl_copy import USER_MODE, TableCopy, copy_of
+from headwater.connectors.mysql.resume_check import check_requirements
+from headwater.connectors.mysql.schema_history.alter_table import (
+    ActionKind,
+    AlterTable,
+    parse_alter,
+)
+from headwater.connectors.mysql.schema_history.form_change import kinds_of_change
+from headwater.connectors.mysql.schema_history.mysql_statement import Name, read_statement
+from headwater.connectors.mysql.server.catalog import (
+    VERSIONED,
+    MysqlCatalog,
+    MysqlTable,
+    identifier,
+)
+from headwater.connectors.mysql.server.connection import MysqlConnection, connect, in_our_words
+from headwater.connectors.mysql.server.server_identity import identify
+from headwater.connectors.mysql.settings import MysqlSettings
+from headwater.connectors.mysql.snapshot.table_jobs import estimate_of
+from headwater.connectors.schema_policies import CHANGE_ROWS
+from headwater.connectors.source import NEW_KEY, DdlOutcome, SourceContext
+from headwater.core_log.foundation.errors import ConfigError, SourceRejected
+from headwater.core_log.model.table_schema import TableId
+
+LIMITS = "SET lock_wait_timeout = 2"
+UNKNOWN_ROWS = "the server does not say which rows a statement changes"
+CURED = "it can be captured from then on"
+NAMED = "a statement names it, and the server does not say which rows that changes"
+UNLOGGED = "the server does not log the statement"
+
+
+def rehearse(
+    settings: MysqlSettings, context: SourceContext, statements: Sequence[str]
+) -> list[DdlOutcome]:
+    """Returns one outcome per table, for all of its statements together. Nothing stays at the
+    server."""
+    parsed = [parse_alter(each) for each in statements]
+    with closing(connect(settings, name=f"headwater {context.pipeline} plan")) as connection:
+        server = identify(connection)
+        check_requirements(connection, server)
+        with in_our_words("the limits of a session cannot be set"):
+            connection.execute(LIMITS)
+        catalog = MysqlCatalog(settings, server.is_mariadb)
+        tables = {each.table: each for each in catalog.tables(connection)}
+        rehearsal = _Rehearsal(connection, catalog, settings, context, tables)
+        for each in parsed:
+            rehearsal.add(each)
+        return rehearsal.outcomes()
+
+
+@dataclass(slots=True)
+class _OfTable:
+    """The statements that concern one table."""
+
+    own: list[AlterTable] = field(default_factory=list)
+    passing: list[AlterTable] = field(default_factory=list)
+    """Those about other tables that name it."""
+
+
+@dataclass(slots=True)
+class _Rehearsal:
+    connection: MysqlConnection
+    catalog: MysqlCatalog
+    settings: MysqlSettings
+    context: SourceContext
+    tables: Mapping[TableId, MysqlTable]
+    _by_table: dict[TableId, _OfTable] = field(default_factory=dict)
+
+    def add(self, statement: AlterTable) -> None:
+        name = self._find(statement.table)
+        self._check_syntax(name, statement.text)
+        self._by_table.setdefault(name, _OfTable()).own.append(statement)
+        if not statement.is_logged(is_mariadb=self.catalog.is_mariadb):
+            return
+        logged = read_statement(statement.text, name.namespace)
+        for other, table in self.tables.items():
+            if other != name and not table.problem and logged.may_name(other):
+                self._by_table.setdefault(other, _OfTable()).passing.append(statement)
+
+    def outcomes(self) -> list[DdlOutcome]:
+        found = []
+        for name, statements in self._by_table.items():
+            table = self.tables[name]
+            tried = []
+            for each in statements.own:
+                if (known := self._known(name, each)) is not None:
+                    found.append(DdlOutcome(name, each.text, *known))
+                else:
+                    tried.append(each)
+            if tried or statements.passing:
+                found.append(self._outcome(table, tried, statements.passing))
+        return found
+
+    def _find(self, wanted: Name) -> TableId:
+        """Returns the captured table of that name; without its database, if there is only one."""
+        found = [
+            each
+            for each in self.tables
+            if each.name == wanted.text and wanted.qualifier in ("", each.namespace)
+        ]
+        if len(found) == 1:
+            return found[0]
+        text = ".".join(filter(None, (wanted.qualifier, wanted.text)))
+        if found:
+            raise ConfigError(
+                "the table's name is in several databases",
+                table=text,
+                hint=f"write the database before it, such as {found[0]}",
+            )
+        table = TableId(wanted.qualifier, wanted.text)
+        if wanted.qualifier and self.catalog.table(self.connection, table) is None:
+            raise not_there(text)
+        raise not_captured(text)
+
+    def _check_syntax(self, table: TableId, statement: str) -> None:
+        """Has the server parse the statement; it does not run it."""
+        with in_our_words("the statement cannot be parsed", statement=statement):
+            for each in (
+                USER_MODE,
+                f"USE {identifier(table.namespace)}",
+                f"SET @headwater = CONVERT(0x{statement.encode().hex()} USING utf8mb4)",
+                "PREPARE headwater FROM @headwater",
+                "DEALLOCATE PREPARE headwater",
+            ):
+                self.connection.execute(each)
+
+    def _known(self, name: TableId, statement: AlterTable) -> tuple[str, str] | None:
+        """Returns the effect of a statement that need not be tried."""
+        if not statement.is_logged(is_mariadb=self.catalog.is_mariadb):
+            return FOLLOWED, UNLOGGED
+        if statement.has(ActionKind.VERSIONED):
+            return LEFT_OUT, VERSIONED
+        if (new := statement.renamed) is None:
+            return None
+        renamed = TableId(new.qualifier or name.namespace, new.text)
+        if self.catalog.table(self.connection, renamed) is not None:
+            raise SourceRejected(
+                "a table of the new name is there already",
+                table=str(renamed),
+                hint="name another one",
+            )
+        if self.catalog.captures(renamed):
+            return NEW_TOPIC, ANOTHER_NAME
+        return LEFT_OUT, f"`tables` does not choose {renamed}"
+
+    def _outcome(
+        self, table: MysqlTable, tried: Sequence[AlterTable], passing: Sequence[AlterTable]
+    ) -> DdlOutcome:
+        forms = self._forms(table, tried)
+        steps = pairwise(forms)
+        found = [kind for before, after in steps for kind in kinds_of_change(before, after)]
+        kinds = tuple(dict.fromkeys([*found, *([CHANGE_ROWS] if passing else [])]))
+        text = "; ".join(each.text for each in (*tried, *passing))
+        now = forms[-1]
+        if table.schema.key and not (now.schema.key or now.problem):
+            now = without_key(now)
+        if now.problem:
+            return DdlOutcome(table.table, text, LEFT_OUT, now.problem)
+        has_other_key = not table.problem and not now.has_key_of(table)
+        why = f"{UNKNOWN_ROWS} ({', '.join(kinds)})" if tried else NAMED
+        said = DdlOutcome(
+            table.table,
+            text,
+            NEW_KEY if has_other_key else READ_AGAIN,
+            CURED if table.problem else why,
+            schema=now.schema,
+        )
+        snapshot = self.settings.snapshot
+        if snapshot.mode == "never":
+            return without_rows(said, "the source stops")
+        estimate = estimate_of(table, snapshot, self.context.free_space())
+        rows_max = snapshot.reread_max_rows
+        return with_cost(said, kinds, estimate, rows_max=rows_max, context=self.context)
+
+    def _forms(self, table: MysqlTable, statements: Sequence[AlterTable]) -> list[MysqlTable]:
+        """Returns the table before and after each statement."""
+        forms, copy = [table], None
+        for each in statements:
+            if not each.tried(()):
+                forms.append(forms[-1])
+                continue
+            if copy is None:
+                copy = self._copy(table)
+                forms = [copy.form()] * len(forms)
+            if actions := each.tried(copy.absent):
+                copy.alter(actions, each.text)
+            forms.append(copy.form())
+        return forms
+
+    def _copy(self, table: MysqlTable) -> TableCopy:
+        if table.problem == VERSIONED:
+            raise SourceRejected(
+                "a system-versioned table has no temporary copy, on which the statement could be"
+                " tried",
+                table=str(table.table),
+            )
+        return copy_of(self.connection, self.catalog, table)

@@ -28,7 +28,7 @@ PLAIN_MODE = "SET sql_mode = ''"
 
 
 @dataclass(frozen=True, slots=True)
-class TableCopy:
+class MysqlTableCopy:
     """It goes with its session. The binary log has nothing of it, since rows are logged as rows."""
 
     connection: MysqlConnection
@@ -51,7 +51,9 @@ class TableCopy:
             self.connection.execute(f"ALTER TABLE {self.name} {actions}")
 
 
-def copy_of(connection: MysqlConnection, catalog: MysqlCatalog, table: MysqlTable) -> TableCopy:
+def copy_of(
+    connection: MysqlConnection, catalog: MysqlCatalog, table: MysqlTable
+) -> MysqlTableCopy:
     """Copies the columns and keys. Raises SourceRejected if the copy is not like the table."""
     database = identifier(table.table.namespace)
     name = f"{database}.{identifier(f'headwater_copy_{uuid4().hex}')}"
@@ -64,7 +66,7 @@ def copy_of(connection: MysqlConnection, catalog: MysqlCatalog, table: MysqlTabl
     columns = columns[columns.index("(") :]
     options = " ".join(KEPT_OPTION.findall(OPTIONS.search(columns)[0]))  # type: ignore[index]
     _create(connection, table, f"{name} {OPTIONS.sub('', columns)}\n) {options}")
-    copy = TableCopy(connection, catalog, table, name, absent)
+    copy = MysqlTableCopy(connection, catalog, table, name, absent)
     with in_our_words("the server's own sql_mode cannot be taken"):
         connection.execute(USER_MODE)
     if not _is_alike(copy.form(), table):

@@ -17,11 +17,11 @@ from headwater.connectors.ddl_forecast import (
     without_rows,
 )
 from headwater.connectors.mysql.captured_tables import without_key
-from headwater.connectors.mysql.ddl_copy import USER_MODE, TableCopy, copy_of
+from headwater.connectors.mysql.ddl_copy import USER_MODE, MysqlTableCopy, copy_of
 from headwater.connectors.mysql.resume_check import check_requirements
 from headwater.connectors.mysql.schema_history.alter_table import (
     ActionKind,
-    AlterTable,
+    MysqlAlterTable,
     parse_alter,
 )
 from headwater.connectors.mysql.schema_history.form_change import kinds_of_change
@@ -71,8 +71,8 @@ def rehearse(
 class _OfTable:
     """The statements that concern one table."""
 
-    own: list[AlterTable] = field(default_factory=list)
-    passing: list[AlterTable] = field(default_factory=list)
+    own: list[MysqlAlterTable] = field(default_factory=list)
+    passing: list[MysqlAlterTable] = field(default_factory=list)
     """Those about other tables that name it."""
 
 
@@ -85,7 +85,7 @@ class _Rehearsal:
     tables: Mapping[TableId, MysqlTable]
     _by_table: dict[TableId, _OfTable] = field(default_factory=dict)
 
-    def add(self, statement: AlterTable) -> None:
+    def add(self, statement: MysqlAlterTable) -> None:
         name = self._find(statement.table)
         self._check_syntax(name, statement.text)
         self._by_table.setdefault(name, _OfTable()).own.append(statement)
@@ -143,7 +143,7 @@ class _Rehearsal:
             ):
                 self.connection.execute(each)
 
-    def _known(self, name: TableId, statement: AlterTable) -> tuple[str, str] | None:
+    def _known(self, name: TableId, statement: MysqlAlterTable) -> tuple[str, str] | None:
         """Returns the effect of a statement that need not be tried."""
         if not statement.is_logged(is_mariadb=self.catalog.is_mariadb):
             return FOLLOWED, UNLOGGED
@@ -163,7 +163,10 @@ class _Rehearsal:
         return LEFT_OUT, f"`tables` does not choose {renamed}"
 
     def _outcome(
-        self, table: MysqlTable, tried: Sequence[AlterTable], passing: Sequence[AlterTable]
+        self,
+        table: MysqlTable,
+        tried: Sequence[MysqlAlterTable],
+        passing: Sequence[MysqlAlterTable],
     ) -> DdlOutcome:
         forms = self._forms(table, tried)
         steps = pairwise(forms)
@@ -191,22 +194,22 @@ class _Rehearsal:
         rows_max = snapshot.reread_max_rows
         return with_cost(said, kinds, estimate, rows_max=rows_max, context=self.context)
 
-    def _forms(self, table: MysqlTable, statements: Sequence[AlterTable]) -> list[MysqlTable]:
+    def _forms(self, table: MysqlTable, statements: Sequence[MysqlAlterTable]) -> list[MysqlTable]:
         """Returns the table before and after each statement."""
         forms, copy = [table], None
         for each in statements:
-            if not each.tried(()):
+            if not each.actions_for_copy(()):
                 forms.append(forms[-1])
                 continue
             if copy is None:
                 copy = self._copy(table)
                 forms = [copy.form()] * len(forms)
-            if actions := each.tried(copy.absent):
+            if actions := each.actions_for_copy(copy.absent):
                 copy.alter(actions, each.text)
             forms.append(copy.form())
         return forms
 
-    def _copy(self, table: MysqlTable) -> TableCopy:
+    def _copy(self, table: MysqlTable) -> MysqlTableCopy:
         if table.problem == VERSIONED:
             raise SourceRejected(
                 "a system-versioned table has no temporary copy, on which the statement could be"

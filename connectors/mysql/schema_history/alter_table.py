@@ -83,7 +83,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTable:
+class MysqlAlterTable:
     """A statement about one table."""
 
     text: str
@@ -99,7 +99,7 @@ class AlterTable:
         is_passed_over = is_mariadb and self.has(ActionKind.LOGGED_BY_MYSQL)
         return not (is_passed_over or self.has(ActionKind.UNLOGGED))
 
-    def tried(self, absent: Sequence[str]) -> str:
+    def actions_for_copy(self, absent: Sequence[str]) -> str:
         """Returns the actions for a copy that does not have these indexes; '' if there is none."""
         found = [
             each.text
@@ -109,7 +109,7 @@ class AlterTable:
         return ", ".join(found)
 
 
-def parse_alter(text: str) -> AlterTable:
+def parse_alter(text: str) -> MysqlAlterTable:
     """Parses a statement; raises ConfigError for anything but an ALTER TABLE."""
     tokens = list(_tokens(text))
     while tokens and tokens[-1].text == ";":
@@ -139,8 +139,8 @@ def parse_alter(text: str) -> AlterTable:
 
 def _statement(
     text: str, table: Name, actions: tuple[Action, ...], parts: Sequence[Sequence[_Token]]
-) -> AlterTable:
-    found, renamed = AlterTable(text.strip().rstrip("; \n"), table, actions), None
+) -> MysqlAlterTable:
+    found, renamed = MysqlAlterTable(text.strip().rstrip("; \n"), table, actions), None
     for action, part in zip(actions, parts, strict=False):
         if action.kind is ActionKind.TRIED and re.search(r"\bREFERENCES\b", action.words):
             raise has_foreign_key(text)
@@ -154,7 +154,7 @@ def _statement(
     )
     if not is_alone and (renamed is not None or found.has(ActionKind.VERSIONED)):
         raise several_actions(text)
-    return AlterTable(found.text, table, actions, renamed)
+    return MysqlAlterTable(found.text, table, actions, renamed)
 
 
 def _tokens(text: str) -> Iterator[_Token]:

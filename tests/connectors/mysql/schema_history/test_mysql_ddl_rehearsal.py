@@ -50,7 +50,7 @@ class Case:
 
 def made_cases(guest: MysqlGuest, count: int | None) -> list[Case]:
     """A table with rows for each statement of the page, or for the first ones of each line."""
-    cases = []
+    cases: list[Case] = []
     for line in lines_of(guest):
         for action in line.statements[:count]:
             table = f"t{len(cases)}"
@@ -131,7 +131,10 @@ async def test_each_alter_table_of_the_mysql_page_is_foretold_and_then_happens(
 def test_the_mysql_page_has_each_line_and_no_other() -> None:
     rows = [
         [cell.strip() for cell in row.strip("|").split("|")]
-        for row in PAGE.read_text().split("## What a statement would do")[1].splitlines()
+        for row in PAGE.read_text()
+        .split("## What a statement would do")[1]
+        .split("\n## ")[0]
+        .splitlines()
         if row.startswith("| ")
     ]
     written = {form: outcome.split("**")[1] for form, outcome in rows[1:] if "**" in outcome}
@@ -205,7 +208,7 @@ async def test_a_source_that_may_read_no_rows_is_foretold_to_stop(planner: Mysql
 
 
 async def test_the_key_that_the_file_chooses_is_foretold_as_it_then_is(planner: MysqlGuest) -> None:
-    keys = {"keys": {f"{planner.database}.*": ["n"]}}
+    keys: dict[str, Any] = {"keys": {f"{planner.database}.*": ["n"]}}
     planner.execute("CREATE TABLE t (n int NOT NULL, v int, UNIQUE KEY u (n))")
     planner.execute("INSERT INTO t VALUES (1, 1)")
     told = await run_once(planner, **keys)
@@ -312,7 +315,7 @@ def test_a_table_that_no_copy_has_is_an_error_with_the_reason(planner: MysqlGues
         foretold(planner, "ALTER TABLE spans ADD c int")
 
 
-def test_without_the_right_to_a_copy_the_grant_is_named(mysql_guest: MysqlGuest) -> None:
+def test_the_grant_is_named_where_the_right_to_a_copy_lacks(mysql_guest: MysqlGuest) -> None:
     mysql_guest.execute(T)
     grant = f"GRANT CREATE TEMPORARY TABLES ON `{mysql_guest.database}`.* TO the user"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.connectors.mysql.ddl_rehearsal import rehearse
 from headwater.connectors.mysql.doctor.doctor import examine
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.consistent_read import standing_still
@@ -48,6 +49,20 @@ async def test_the_rights_of_the_page_are_enough(role: MysqlGuest) -> None:
     async with standing_still(role.settings(), source_context(), told.positions) as still:
         rows = still.rows(TableId(role.database, "t"))
         assert sum([len(changes) async for changes in rows]) == 2
+
+
+def test_the_right_to_try_a_statement_is_enough_for_it(role: MysqlGuest) -> None:
+    block = PAGE.read_text().split("### To try a statement\n")[1].split("```sql\n")[1]
+    user = role.user.partition(":")[0]
+    grant = block.split(";")[0].replace("shop.", f"{role.database}.").replace("headwater", user)
+    ddl = ["ALTER TABLE t ADD COLUMN n int DEFAULT 7"]
+    with pytest.raises(SourceRejected, match="temporary copy"):
+        rehearse(role.settings(), source_context(), ddl)
+
+    role.execute(grant)
+
+    [said] = rehearse(role.settings(), source_context(), ddl)
+    assert said.outcome == "read again"
 
 
 async def test_each_right_that_lacks_is_named_with_its_statement(role: MysqlGuest) -> None:

@@ -4,6 +4,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.connectors.mysql.conftest import GUEST, MysqlGuest
 from tests.pipelines.conftest import run_command
 
@@ -59,6 +61,7 @@ def test_targets_of_a_mysql_table_that_gets_another_key_are_rebuilt(
     )
 
 
+@pytest.mark.long("compat")
 def test_a_mysql_table_that_loses_a_masked_column_is_foretold_to_be_left_out(
     mysql_guest: MysqlGuest, tmp_path: Path
 ) -> None:

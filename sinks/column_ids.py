@@ -44,11 +44,14 @@ class ColumnIds:
         stored = {"names": names, "others": sorted(self.others)}
         return orjson.dumps(stored | ({"begun": begun} if begun else {})).decode()
 
-    def begin(self, schema: TableSchema, renames: Mapping[str, str]) -> "ColumnIds":
-        """Returns what to store before these renames."""
-        known = self._of(schema)
-        news = {id: renames[name] for id, name in known.items() if name in renames}
-        return replace(self, begun={schema.id: news} if news else {})
+    def begin(self, renames: Mapping[str, str]) -> "ColumnIds":
+        """Returns what to store before these renames, which may rename columns of a former table of
+        the same name, too."""
+        begun = {
+            table: {id: renames[name] for id, name in columns.items() if name in renames}
+            for table, columns in self.names.items()
+        }
+        return replace(self, begun={table: news for table, news in begun.items() if news})
 
     def with_present(
         self, schema: TableSchema, there: Collection[str], fold: Callable[[str], str]
@@ -56,14 +59,16 @@ class ColumnIds:
         """Returns the ids for the names that the target has: after the renames that were begun, as
         far as they were made, and without columns that neither it nor the source has."""
         present, wanted = {*map(fold, there)}, {column.id for column in schema.columns}
-        begun, names = self.begun.get(schema.id, {}), dict[int, str]()
-        for id, name in self.names.get(schema.id, {}).items():
-            new = begun.get(id, name)
-            is_made = fold(name) not in present and fold(new) in present
-            if id in wanted or is_made or fold(name) in present:
-                names[id] = new if is_made else name
-        others = {table: each for table, each in self.names.items() if table != schema.id}
-        return replace(self, names=others | ({schema.id: names} if names else {}), begun={})
+        names = dict[int, dict[int, str]]()
+        for table, columns in self.names.items():
+            begun = self.begun.get(table, {})
+            for id, name in columns.items():
+                new = begun.get(id, name)
+                is_made = fold(name) not in present and fold(new) in present
+                is_kept = is_made or fold(name) in present or id in wanted or table != schema.id
+                if is_kept:
+                    names.setdefault(table, {})[id] = new if is_made else name
+        return replace(self, names=names, begun={})
 
     def find_renames(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
         """Returns old to new names in the target; `names` are the source columns' names there.

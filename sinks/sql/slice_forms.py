@@ -7,6 +7,8 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 
 Names = Callable[[TableSchema], dict[str, str]]
 """Returns the target's names of the source's columns."""
+Moves = Mapping[str, str | None]
+"""New names of columns of the target by their names before; None for a column that is dropped."""
 
 
 @dataclass(slots=True)
@@ -19,66 +21,50 @@ class SliceForms:
 
     _met: dict[TableId, int] = field(default_factory=dict)
     """How many forms of a table this attempt has come to."""
-    _reached: dict[TableId, tuple[int, TableSchema]] = field(default_factory=dict)
-    """The last form at which an attempt broke off, and its number."""
-    _ids: dict[TableId, dict[str, int]] = field(default_factory=dict)
-    """The ids that names without one have in a later form of the slice."""
+    _forms: dict[TableId, list[TableSchema]] = field(default_factory=dict)
+    """The forms that any attempt has come to."""
+    _moves: dict[TableId, list[tuple[int, Moves]]] = field(default_factory=dict)
+    """The alterations in their order, each with the number of its form."""
 
     def begin(self) -> None:
         """Begins an attempt."""
         self._met.clear()
 
     def meet(self, schema: TableSchema) -> None:
-        """Counts a form."""
-        self._met[schema.table] = self._met.get(schema.table, 0) + 1
-        known = self._ids.setdefault(schema.table, {})
-        for column in schema.columns:
-            if column.id and not known.get(column.name, column.id):
-                known[column.name] = column.id
-            known.setdefault(column.name, column.id)
+        """Counts a form. The source may have renamed columns since an earlier attempt, which older
+        forms then have under their present names: what is known of the forms is then obsolete."""
+        number = self._met[schema.table] = self._met.get(schema.table, 0) + 1
+        forms = self._forms.setdefault(schema.table, [])
+        if number <= len(forms) and forms[number - 1] != schema:
+            del forms[number - 1 :]
+            self._moves.pop(schema.table, None)
+        if number > len(forms):
+            forms.append(schema)
 
-    def break_off(self, schema: TableSchema) -> None:
-        """Notes that the table gets the form that was met last, unless one of a later form is on
-        its way, and the slice begins again. The same form may have other names than before: those
-        of now."""
-        number, _ = self._reached.get(schema.table, (0, schema))
-        if self._met[schema.table] >= number:
-            self._reached[schema.table] = self._met[schema.table], schema
+    def break_off(self, schema: TableSchema, moves: Moves) -> None:
+        """Notes that the table is altered for the form that was met last, and that the slice begins
+        again."""
+        self._moves.setdefault(schema.table, []).append((self._met[schema.table], moves))
 
     def is_behind(self, schema: TableSchema) -> bool:
-        """Returns whether an earlier attempt came to a later form of the table."""
-        number, _ = self._reached.get(schema.table, (0, schema))
-        return self._met.get(schema.table, 0) < number
+        """Returns whether an earlier attempt altered the table for a later form."""
+        number = self._met.get(schema.table, 0)
+        return any(number < later for later, _ in self._moves.get(schema.table, ()))
 
     def end(self) -> None:
         """Ends the slice."""
-        self._reached.clear()
-        self._ids.clear()
+        self._forms.clear()
+        self._moves.clear()
 
     def find_names(self, schema: TableSchema, names: Names) -> dict[str, str]:
-        """Returns the target's names of the columns. A column is left out if another one has its
-        name in the form that was reached: the target does not have it any more."""
-        _, reached = self._reached.get(schema.table, (0, schema))
-        if not self.is_behind(schema) or reached.id != schema.id:
-            return names(schema)
-        ids = self._ids.get(schema.table, {})
-        return _under_later_names(schema, ids, names(schema), reached, names(reached))
-
-
-def _under_later_names(
-    schema: TableSchema,
-    ids: Mapping[str, int],
-    names: Mapping[str, str],
-    reached: TableSchema,
-    later: Mapping[str, str],
-) -> dict[str, str]:
-    of_ids = {each.id: later[each.name] for each in reached.columns if each.id}
-    found = dict[str, str]()
-    for column in schema.columns:
-        name, id = names[column.name], column.id or ids.get(column.name, 0)
-        if id and column.name not in schema.key:
-            name = of_ids.get(id, name)
-            if id not in of_ids and name in of_ids.values():
-                continue
-        found[column.name] = name
-    return found
+        """Returns the target's names of the columns, as alterations for later forms have left them.
+        A column that was dropped for one is left out."""
+        number, found = self._met.get(schema.table, 0), dict[str, str]()
+        for column, first in names(schema).items():
+            name: str | None = first
+            for later, moves in self._moves.get(schema.table, ()):
+                if number < later and name is not None:
+                    name = moves.get(name, name)
+            if name is not None:
+                found[column] = name
+        return found

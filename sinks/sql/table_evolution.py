@@ -17,6 +17,7 @@ from headwater.sinks.own_columns import OWN
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.ownership import OwnershipMark
 from headwater.sinks.sql.settings import SqlTableSettings
+from headwater.sinks.sql.slice_forms import Moves
 from headwater.sinks.sql.table_layout import OWN_COLUMNS, SqlTableLayout, columns_of, sql_type_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class SchemaAlteration(NamedTuple):
     layout: SqlTableLayout
     stages: Sequence[Sequence[str]] = ()
     """Statements. Where DDL commits by itself, the table is read again behind each stage."""
+    moves: Sequence[Moves] = ()
+    """The new names that each stage makes."""
     begin: Callable[[ColumnIds], ColumnIds] | None = None
     """Returns what to store before the first stage instead of the ids that are stored: with its
     renames, and after those before it."""
@@ -80,6 +83,7 @@ class TableEvolution:
         there, renames, replaced = self._reflect(found, renames, kept)
         moves = self._moves(renames, column_ids.find_ids(schema))
         stages = [[*map(self._drop_column, replaced)], *map(self._renaming, moves)]
+        stage_moves: list[Moves] = [dict.fromkeys(replaced), *moves, {}]
         is_history = layout.mode != "mirror"
         if allowed.get("drop_column", "evolve") == "evolve" and (is_history or not may_drop):
             allowed["drop_column"] = "lenient"  # existing rows stay readable
@@ -121,6 +125,7 @@ class TableEvolution:
         return SchemaAlteration(
             layout,
             [each for each in stages if each],
+            [each for each, stage in zip(stage_moves, stages, strict=True) if stage],
             partial(self._begin, present, moves[0] if is_rename else {}),
             drops,
             fills=fills,
@@ -156,7 +161,7 @@ class TableEvolution:
     def _begin(
         self, present: Collection[str], renames: Mapping[str, str], stored: ColumnIds
     ) -> ColumnIds:
-        return stored.with_present(self.schema, present, self._fold).begin(self.schema, renames)
+        return stored.with_present(self.schema, present, self._fold).begin(renames)
 
     def _drop_column(self, name: str) -> str:
         table = qualify(self.dialect, self.layout.table)

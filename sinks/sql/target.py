@@ -439,7 +439,8 @@ class SqlTarget:
         shaping = self.shaping(schema, topics)
         if not self.dialect.has_transactional_ddl:
             if shaping.stages:
-                self.tables.forms.break_off(schema)
+                moves = shaping.moves[0] if shaping.moves else {}
+                self.tables.forms.break_off(schema, moves)
                 raise SchemaChangeFirst(
                     list(shaping.stages[0]),
                     table=str(schema.table),

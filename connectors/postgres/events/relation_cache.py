@@ -326,6 +326,8 @@ class CapturedRelations:
         topic: all rows are read after them, into another topic."""
         oid = relation.oid
         before = self._keys.of(oid)
+        if self._has_key_of_its_own(oid, schema):
+            return True  # with the next start, as the name tells
         if before is None or not (schema.key and self.may_replace):
             return False
         if self._keys.is_key_of(oid, schema):
@@ -336,6 +338,13 @@ class CapturedRelations:
         if oid not in self._refused:
             self._read_again(oid, schema.table, TableReread(Cause(OTHER_KEY, (CHANGE_KEY,)), 0))
         return True
+
+    def _has_key_of_its_own(self, oid: int, schema: TableSchema) -> bool:
+        """Whether the topic of the name has another table's records, under another key."""
+        owner = self._names.owner_of(str(schema.table))
+        if not self.may_replace or owner in (None, oid) or self._keys.of(owner) is None:
+            return False
+        return not self._keys.is_key_of(owner, schema)
 
     def _has_lost_key(self, oid: int, schema: TableSchema) -> bool:
         return self.may_replace and not schema.key and bool(self._keys.of(oid))

@@ -25,7 +25,7 @@ class TableNames:
     _told: dict[str, str] = field(default_factory=dict)
     """New ones of these parts."""
     _owners: dict[str, int] = field(default_factory=dict)
-    """The present owner of each name, which may be newer than the stream."""
+    """The owner of each name at the start, which may be newer than the stream, or the first one."""
     _spoilt: set[str] = field(default_factory=set)
     """Parts of names that tables gave up, or that changes of other tables were emitted under."""
 
@@ -63,7 +63,7 @@ class TableNames:
         if is_chosen and part not in self._known:  # a later owner of that name is another table
             self._known.add(part)
             self._told[part] = TableSnapshotProgress(oid=oid).text()
-        if is_chosen and self._owners.get(name, oid) != oid:
+        if is_chosen and self._owners.setdefault(name, oid) != oid:
             self._spoilt.add(part)
             self._told[part] = TableSnapshotProgress().leave().text()
         if before:
@@ -75,6 +75,10 @@ class TableNames:
                 before,
                 name,
             )
+
+    def owner_of(self, name: str) -> int | None:
+        """Returns the table whose records the topic of the name has."""
+        return self._owners.get(name)
 
     def leaves(self, name: str) -> None:
         """Leaves out changes of the table from here on, so that all of it is read again, in spite

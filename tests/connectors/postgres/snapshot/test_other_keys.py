@@ -1,4 +1,4 @@
-"""A topic has records of one key, whenever the key changes while rows are read."""
+"""A topic has records of one table and one key, whatever becomes of both while rows are read."""
 
 import asyncio
 from contextlib import aclosing
@@ -129,3 +129,78 @@ async def test_a_change_under_another_key_has_its_table_read_under_that_key(gues
                 break
 
     assert folded.replacements[-1].schema.key == ("id", "k")
+
+
+@pytest.mark.parametrize("settle_ms", [0, 30_000])
+async def test_a_table_made_anew_under_another_key_has_another_topic(
+    guest: Guest, settle_ms: int
+) -> None:
+    """The stream has its first changes before anybody looks at the catalog."""
+    guest.execute(*ITEMS, "CREATE TABLE others (id int PRIMARY KEY)")
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute("INSERT INTO others VALUES (0)")
+
+    is_changed = False
+    source = source_of(guest, heartbeat="1h", settle_ms=settle_ms)
+    async with aclosing(source.changes(dict(folded.positions))) as batches:
+        async for batch in batches:
+            folded.take(batch)
+            if not is_changed:
+                is_changed = True
+                await guest.run(
+                    "DROP TABLE items",
+                    "CREATE TABLE items (id int, k int, a text, PRIMARY KEY (id, k))",
+                    "INSERT INTO items VALUES (1, 1, 'x'), (1, 2, 'y')",
+                    "INSERT INTO others VALUES (1)",
+                )
+            if (1,) in folded.tables["others"]:
+                break
+    folded.killed()
+    guest.until_nobody_streams()
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "items")
+
+
+async def test_changes_of_a_new_table_are_stored_with_its_progress(guest: Guest) -> None:
+    """Else nobody could tell them from those of another table that gets its name."""
+    guest.execute("CREATE TABLE first (id int PRIMARY KEY)")
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute(*ITEMS)
+
+    async with aclosing(source_of(guest).changes(dict(folded.positions))) as batches:
+        async for batch in batches:
+            folded.take(batch)
+            if folded.tables.get("items"):
+                break
+
+    assert "snapshot/public.items" in folded.positions
+
+
+async def test_a_new_table_that_gives_its_name_away_while_it_is_read_leaves_no_rows_there(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guest.execute("CREATE TABLE first (id int PRIMARY KEY)")
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute(*ITEMS)
+    swap = (
+        "CREATE TABLE others (id int PRIMARY KEY, k int NOT NULL, a text)",
+        "INSERT INTO others VALUES (1, 1, 'z')",
+        "ALTER TABLE items RENAME TO things",
+        "ALTER TABLE others RENAME TO items",
+    )
+    change_while_read(guest, monkeypatch, swap, step=2)
+
+    await asyncio.wait_for(until_equal(folded, guest, heartbeat="1h"), 60)
+    guest.execute("INSERT INTO items VALUES (301, 2, 'b')", "DELETE FROM items WHERE id = 7")
+    await until_equal(folded, guest)
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "items")
+    assert not differing(folded, guest, "things")

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import (
     Fenced,
-    RecordsRejected,
     SinkRejected,
     SinkUnavailable,
 )
@@ -18,8 +17,6 @@ from headwater.core_log.model.column_history import missing_value
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.model.topic_generations import follow
-from headwater.core_log.rows.column_types import type_text
-from headwater.core_log.rows.value_classes import scalar_class
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.own_columns import OP
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
@@ -47,13 +44,13 @@ from headwater.sinks.sql.failures import (
 from headwater.sinks.sql.former_rows import without_repeated
 from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
 from headwater.sinks.sql.ownership import SqlShadow
+from headwater.sinks.sql.refused_rows import describe, find_unlike, rejected_error
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.stored_columns import StoredColumns
 from headwater.sinks.sql.table_evolution import SchemaAlteration, cannot_rekey
 from headwater.sinks.sql.table_layout import SqlTableLayout
 from headwater.sinks.sql.tables import SHADOW, SqlTables
 from headwater.sinks.sql.version_times import behind_versions
-from headwater.sinks.type_conversion import find_changed
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -130,9 +127,9 @@ class SqlTarget:
         schema, connection = chunk.schema, self.connect()
         layout = self._layout(schema, [part.topic for part in chunk.partitions])
         with translate_errors(self.dialect, table=str(schema.table)):
-            rejected = _unlike(layout, chunk) | dict(self.dialect.find_rejected(chunk.rows))
+            rejected = find_unlike(layout, chunk) | dict(self.dialect.find_rejected(chunk.rows))
         if rejected:
-            raise _rejected_error(chunk, rejected)
+            raise rejected_error(chunk, rejected)
         with translate_errors(self.dialect, table=str(schema.table)):
             chunk = without_repeated(self, layout, chunk)
             if not len(chunk):
@@ -528,7 +525,7 @@ class SqlTarget:
         while waiting and len(reasons) < REJECTS_MAX:
             start, stop, why = waiting.pop()
             if stop - start == 1:
-                reasons[start] = _describe(chunk, start, why)
+                reasons[start] = describe(chunk, start, why)
                 continue
             middle = (start + stop) // 2
             for half in ((middle, stop), (start, middle)):
@@ -541,50 +538,7 @@ class SqlTarget:
                 table=str(chunk.schema.table),
                 why=refused.why,
             )
-        raise _rejected_error(chunk, reasons)
-
-
-def _describe(chunk: BufferedChanges, row: int, refused: RefusedRow) -> str:
-    if not refused.column:
-        return refused.why
-    kind = chunk.schema.column(refused.column).type
-    value = scalar_class(chunk.rows.column(refused.column)[row])
-    column = f"column {refused.column!r} comes as {type_text(kind)}"
-    return f"{refused.why}: {column} and the value is {value}"
-
-
-def _rejected_error(chunk: BufferedChanges, reasons: dict[int, str]) -> RecordsRejected:
-    """Returns the error for one partition, the first record's; others follow when the slice is
-    repeated."""
-    origin = int(chunk.origins[min(reasons)])
-    partition = chunk.partitions[origin]
-    found = {
-        int(chunk.offsets[row].as_py()): why
-        for row, why in reasons.items()
-        if int(chunk.origins[row]) == origin
-    }
-    return RecordsRejected(
-        "records do not fit the target's table",
-        topic=partition.topic,
-        partition=partition.partition,
-        reasons=found,
-    )
-
-
-def _unlike(layout: SqlTableLayout, chunk: BufferedChanges) -> dict[int, str]:
-    """Returns rows that a database would store with another value, and why.
-
-    Most databases round numbers and truncate timestamps silently. Only columns whose types stay are
-    checked.
-    """
-    found: dict[int, str] = {}
-    for name, kind in layout.stays.items():
-        is_asked = name in chunk.schema.key or layout.mode == "append"
-        for row in find_changed(chunk.rows.column(name), kind):
-            if is_asked or not chunk.deleted[row]:  # a deleted row needs only its key
-                value = scalar_class(chunk.rows.column(name)[row])
-                found[row] = f"column {name!r} does not fit into {kind}: the value is {value}"
-    return found
+        raise rejected_error(chunk, reasons)
 
 
 def _parse_given(layout: SqlTableLayout, rows: pa.RecordBatch) -> pa.RecordBatch | None:

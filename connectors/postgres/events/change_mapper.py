@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.postgres.events.relation_cache import CapturedRelation
+from headwater.connectors.postgres.events.captured_relation import CapturedRelation
 from headwater.connectors.postgres.events.row_keys import BY_COLUMNS, WHOLE
 from headwater.connectors.postgres.events.source_block import EMPTY, CommitColumns, SourceOrigin
 from headwater.connectors.postgres.events.transaction_metadata import PlacedChanges

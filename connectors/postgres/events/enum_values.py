@@ -1,19 +1,15 @@
 """Labels of enums in streamed rows."""
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.connectors.postgres.events.captured_relation import CapturedRelation
 from headwater.connectors.postgres.types.column_reader import UNAVAILABLE
 from headwater.connectors.postgres.types.type_map import ENUM
 from headwater.connectors.postgres.wal.wal_batch import RowChanges
 
-if TYPE_CHECKING:
-    from headwater.connectors.postgres.events.relation_cache import CapturedRelation
 
-
-def labels_of(rows: pa.RecordBatch, capture: "CapturedRelation") -> dict[int, set[str]]:
+def labels_of(rows: pa.RecordBatch, capture: CapturedRelation) -> dict[int, set[str]]:
     """Returns the labels by the types of their columns; lists contain several."""
     found: dict[int, set[str]] = {}
     for plan, place, values in zip(capture.plans, capture.places, rows.columns, strict=True):
@@ -26,7 +22,7 @@ def labels_of(rows: pa.RecordBatch, capture: "CapturedRelation") -> dict[int, se
     return found
 
 
-def has_new_labels(part: RowChanges, capture: "CapturedRelation") -> bool:
+def has_new_labels(part: RowChanges, capture: CapturedRelation) -> bool:
     """Whether an enum has a value that is unknown since its last look-up."""
     for plan, place in zip(capture.plans, capture.places, strict=True):
         if plan.column.semantic != ENUM:

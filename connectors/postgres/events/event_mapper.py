@@ -6,6 +6,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from headwater.connectors.postgres.events.captured_relation import CapturedRelation
 from headwater.connectors.postgres.events.change_mapper import (
     KeyNotSent,
     moved_keys,
@@ -15,7 +16,7 @@ from headwater.connectors.postgres.events.change_mapper import (
 from headwater.connectors.postgres.events.logical_messages import MessageTime, messages
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.rejects import RejectedRows, split_rejects
-from headwater.connectors.postgres.events.relation_cache import CapturedRelation, CapturedRelations
+from headwater.connectors.postgres.events.relation_cache import CapturedRelations
 from headwater.connectors.postgres.events.repeated_keys import RepeatedKeys
 from headwater.connectors.postgres.events.source_block import CommitColumns, SourceOrigin
 from headwater.connectors.postgres.events.toast import ToastFiller

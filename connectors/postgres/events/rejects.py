@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.postgres.events.relation_cache import CapturedRelation
+from headwater.connectors.postgres.events.captured_relation import CapturedRelation
 from headwater.connectors.postgres.events.source_block import CommitColumns
 from headwater.connectors.postgres.server.connection import NOT_UTF8
 from headwater.connectors.postgres.types.column_reader import ColumnPlan

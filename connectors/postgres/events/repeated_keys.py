@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from headwater.connectors.postgres.events.captured_relation import CapturedRelation
 from headwater.connectors.postgres.events.change_mapper import OPERATIONS, moved_keys
-from headwater.connectors.postgres.events.relation_cache import CapturedRelation
 from headwater.connectors.postgres.events.toast import ToastFiller
 from headwater.connectors.postgres.wal.wal_batch import (
     INSERT,

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from headwater.connectors.postgres.events.captured_relation import CapturedRelation
 from headwater.connectors.postgres.events.change_mapper import fill_from_old
 from headwater.connectors.postgres.events.lookup import LookupConnection
-from headwater.connectors.postgres.events.relation_cache import CapturedRelation
 from headwater.connectors.postgres.publication.replica_identity import identity_cure
 from headwater.connectors.postgres.server.connection import in_our_words
 from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages

@@ -116,7 +116,8 @@ class MemoryFiles:
 
     def __init__(self) -> None:
         self.files: dict[Path, MemoryFile] = {}
-        self.directories: set[Path] = set()
+        self.directories = dict[Path, None]()
+        """In the order in which they were made, as the names that a listing returns."""
         self.locked: set[Path] = set()
         self._synced: dict[Path, Names] = {}
         self._since: dict[Path, list[Names]] = {}
@@ -157,7 +158,8 @@ class MemoryFiles:
         if old in self.directories:
             for path in [path for path in list(self.files) if path.parent == old]:
                 self.files[new / path.name] = self.files.pop(path)
-            self.directories = self.directories - {old} | {new}
+            del self.directories[old]
+            self.directories[new] = None
             self._synced[new], self._since[new] = {}, [self._names(new)]
         else:
             self.open(old)
@@ -174,7 +176,7 @@ class MemoryFiles:
     def make_directory(self, path: Path) -> None:
         for directory in (path, *path.parents):
             if directory not in self.directories:
-                self.directories.add(directory)
+                self.directories[directory] = None
                 self._synced.pop(directory, None)  # nothing is left of one that was renamed
                 self._since.pop(directory, None)
                 self._changed(directory.parent)
@@ -182,7 +184,7 @@ class MemoryFiles:
     def remove_directory(self, path: Path) -> None:
         if self.names(path):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
-        self.directories.discard(path)
+        self.directories.pop(path, None)
         self._changed(path.parent)
 
     def sync_directory(self, path: Path) -> None:
@@ -206,7 +208,7 @@ class MemoryFiles:
     def copy(self) -> "MemoryFiles":
         """The same files on another machine, everything on its disk."""
         copy = MemoryFiles()
-        copy.directories = set(self.directories)
+        copy.directories = dict(self.directories)
         copy.files = {path: MemoryFile(bytes(file.content)) for path, file in self.files.items()}
         copy.sync_everything()
         return copy
@@ -223,7 +225,7 @@ class MemoryFiles:
         waiting = [Path("/")]
         while waiting:
             directory = waiting.pop()
-            cut.directories.add(directory)
+            cut.directories[directory] = None
             moments = [self._synced.get(directory, {}), *self._since.get(directory, ())]
             for path, file in random.choice(moments).items():
                 if file is None:

@@ -38,6 +38,7 @@ class GroupCommit:
         self._syncs, self._flush_wait_s = syncs, flush_wait_ms_max / 1000
         self._after_round = after_round
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync")
+        self._aside = dict[asyncio.Future[None], None]()
         self._written: dict[Partition, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._round: asyncio.Task[None] | None = None
@@ -184,7 +185,14 @@ class GroupCommit:
 
     def run_aside(self, work: Callable[[], None]) -> None:
         """Runs slow work in a thread, on files that nothing else uses any more."""
-        self._threads.submit(work)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        self._aside[running] = None
+        running.add_done_callback(self._on_aside_ended)
+
+    def _on_aside_ended(self, ended: "asyncio.Future[None]") -> None:
+        del self._aside[ended]
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            logger.warning("the next start removes what is left of a partition: %s", error)
 
     async def close(self) -> None:
         """Syncs the remaining writes, then stops."""
@@ -192,6 +200,8 @@ class GroupCommit:
             self._timer.cancel()
         if self._round is not None:
             await self._round
+        if self._aside:
+            await asyncio.wait(list(self._aside))
         if self._syncs and self._written:
             await self._sync(list(self._written))
         self._is_closed = True

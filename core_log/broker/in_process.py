@@ -31,7 +31,7 @@ class InProcessChannel:
         """`address` is what clients are told to connect to."""
         self._server = server
         self._asked: deque[tuple[bytearray, Future[memoryview] | None]] = deque()
-        self._unanswered: set[Future[memoryview]] = set()
+        self._unanswered = dict[Future[memoryview], None]()
         self._is_blocked = False
         self._mute_end_s = 0.0
         self.is_open = True
@@ -52,8 +52,8 @@ class InProcessChannel:
         if self.is_closed:
             answer.set_exception(LogUnavailable("the embedded log is closed"))
             return answer
-        self._unanswered.add(answer)
-        answer.add_done_callback(self._unanswered.discard)
+        self._unanswered[answer] = None
+        answer.add_done_callback(self._unanswered.pop)
         self._asked.append((frame, answer))
         self._serve()
         return answer

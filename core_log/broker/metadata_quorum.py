@@ -108,7 +108,7 @@ class MetadataQuorum:
         self._peers: Peers | None = None
         self._sender = Sender(replica, "", "", 0)
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = dict[asyncio.Task[Any], None]()
         self._sending: set[Message] = set()
         self._asked: tuple[QuorumFetch, asyncio.Task[Any]] | None = None
         self._moved = asyncio.Event()
@@ -409,8 +409,8 @@ class MetadataQuorum:
 
     def _run(self, work: Any, name: str = "") -> None:
         task = asyncio.get_running_loop().create_task(work, name=name or None)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _send(self, message: Message) -> None:
         """Sends it once at a time: the quorum repeats what is not answered."""

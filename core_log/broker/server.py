@@ -63,7 +63,7 @@ class BrokerServer:
     def __init__(self, broker: "Broker", served: Mapping[int, ServedApi]) -> None:
         self._broker, self._served = broker, served
         self.request_bytes_max = broker.settings.request_bytes_max
-        self._connections: set[Peer] = set()
+        self._connections = dict[Peer, None]()
         self._addresses = Counter[str]()
         """Connections by address."""
         self._rooms = WeakValueDictionary[Principal, RequestRoom]()
@@ -217,7 +217,7 @@ class BrokerServer:
             peer.close()
             self._forget_address(host)
             return
-        self._connections.add(connection)
+        self._connections[connection] = None
         if must_log_in:
             self.await_login(connection)
 
@@ -364,7 +364,7 @@ class BrokerServer:
 
     def join(self, peer: Peer) -> None:
         """Adds a client that does not use the listener."""
-        self._connections.add(peer)
+        self._connections[peer] = None
         self._addresses[peer.client_host] += 1
 
     def _note(self, host: str, why: str) -> None:
@@ -376,7 +376,7 @@ class BrokerServer:
         if (end := self._unknown.pop(peer, None)) is not None:
             end.cancel()  # it would keep the connection's memory
         if peer in self._connections:
-            self._connections.discard(peer)
+            del self._connections[peer]
             self._forget_address(peer.client_host)
         if not self._connections:
             self._is_empty.set()

@@ -61,7 +61,7 @@ class TransactionMarkers:
     ) -> Collection[TopicPartition]:
         """Returns the partitions in which the marker may not be committed yet. A deleted partition
         needs none."""
-        partitions = list(partitions)
+        partitions = sorted(partitions)
         if any(self._broker.image.partition(*at) is None for at in partitions):
             try:  # a coordinator that is new here may not have heard of a partition yet
                 await catch_up(self._broker)

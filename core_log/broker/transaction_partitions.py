@@ -35,7 +35,7 @@ class ReachedPartitions:
         return self._broker.has_short_cuts
 
     async def sync(self, partitions: Collection[TopicPartition]) -> None:
-        led = {each: self._broker.partition(*each) for each in partitions}
+        led = {each: self._broker.partition(*each) for each in sorted(partitions)}
         elsewhere = [
             each
             for each, partition in led.items()

@@ -48,7 +48,7 @@ class GroupShard:
             yield
         for group_id, each in stored.items():
             self._enter(Group.restore(group_id, each, now_ms=now_ms))
-        for group_id in self.offsets.groups() - stored.keys():
+        for group_id in sorted(self.offsets.groups() - stored.keys()):
             self.create(group_id)
 
     def _replay(
@@ -177,6 +177,8 @@ class GroupShard:
     def _append_deletion(
         self, group_id: str, partitions: Collection[TopicPartition], *, with_group: bool
     ) -> int:
+        partitions = sorted(partitions)
+
         def take_effect(base_offset: int) -> None:
             for index, partition in enumerate(partitions):
                 self.offsets.delete(group_id, partition, log_offset=base_offset + index)
@@ -188,7 +190,7 @@ class GroupShard:
 
     def expire(self, now_ms: int, retention_ms: int) -> None:
         """Removes expired offsets, then groups without any."""
-        for group_id in self.offsets.groups() - self.groups.keys():
+        for group_id in sorted(self.offsets.groups() - self.groups.keys()):
             self.create(group_id)
         for group in list(self.groups.values()):
             is_idle = group.state is GroupState.EMPTY and group.rebalance.protocol_type is not None
@@ -212,7 +214,7 @@ class GroupShard:
     def forget_partitions(self, gone: Collection[TopicPartition]) -> None:
         """Removes offsets of a deleted topic, because they mean nothing for a new topic of that
         name."""
-        for group_id in self.offsets.groups():
+        for group_id in sorted(self.offsets.groups()):
             here = self.offsets.partitions_of(group_id).intersection(gone)
             if here:
                 self._append_deletion(group_id, here, with_group=False)

@@ -119,8 +119,8 @@ class Rebalance:
         """Removes members that joined and never requested an assignment, so that the others can go
         on."""
         self.sync_ends_ms = None
-        for member_id in list(self.unsynced):
-            self.part_from(effects, self.roster[member_id])
+        for member in [each for each in self.roster if each.member_id in self.unsynced]:
+            self.part_from(effects, member)
         self.begin(effects, now_ms)
 
     def assign(self, effects: Effects, stored: StoredGroup, now_ms: int) -> None:

@@ -75,7 +75,7 @@ class TransactionCoordinator:
         self._producer_ids = ProducerIds(allocate_producer_ids)
         self._clock = clock
         self._limits = limits or TransactionLimits()
-        self._works: set[asyncio.Task[None]] = set()
+        self._works = dict[asyncio.Task[None], None]()
 
     def load(self, index: int, *, leader_epoch: int = 0) -> None:
         """Reads a partition of the log; its ids are served once they are recovered."""
@@ -336,8 +336,8 @@ class TransactionCoordinator:
 
     def _start(self, each: TransactionalId, now_ms: int) -> asyncio.Task[None]:
         work = asyncio.ensure_future(self._attend(each, now_ms))
-        self._works.add(work)
-        work.add_done_callback(self._works.discard)
+        self._works[work] = None
+        work.add_done_callback(self._works.pop)
         return work
 
     def next_deadline_ms(self) -> int | None:

@@ -175,7 +175,8 @@ class TransactionShards:
         opened_by, strays = self._sort(opened)
         left = await self._write_out((marker, 0) for marker in strays)
         recoveries: list[tuple[TransactionalId, TransactionRecovery]] = []
-        for each in [shard.ids[name] for shard in self._all() for name in shard.unrecovered]:
+        shards = self._all()
+        for each in [shard.ids[name] for shard in shards for name in sorted(shard.unrecovered)]:
             recovery = recover_transaction(
                 each.current,
                 opened_by[each],

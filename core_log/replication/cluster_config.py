@@ -62,7 +62,7 @@ class ClusterConfig:
 
     def replace(self, wanted: Mapping[str, str | None]) -> Decision[RequestRefusal | None]:
         """Sets all defaults of the cluster at once; none can be left out that has been set."""
-        for name in self._image.cluster_config.keys() - wanted.keys():
+        for name in sorted(self._image.cluster_config.keys() - wanted.keys()):
             return _refused(f"The cluster's default of {name} can be set only")
         return self.alter(
             ConfigChange(name, ConfigOperation.SET, value) for name, value in wanted.items()

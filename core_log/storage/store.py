@@ -79,7 +79,7 @@ class Store:
         self.spend_reserve()  # a start needs space, too
         self._found = self._scan()
         self._missing = self._find_missing()
-        self.losses = dict.fromkeys(self._missing, Loss.CERTAIN)
+        self.losses = dict.fromkeys(sorted(self._missing), Loss.CERTAIN)
         """What partitions lack, until `forget_loss` or `set_damaged_aside`."""
         self.checkpoints.retain(self._found | self._missing)
         self._remove_deleted()
@@ -311,7 +311,7 @@ class Store:
 
     def forget_missing(self, known: Callable[[TopicPartition], bool]) -> None:
         """Forgets the partitions without a directory that do not belong here any more."""
-        for at in {each for each in self._missing if not known(each)}:
+        for at in sorted(each for each in self._missing if not known(each)):
             self._missing.discard(at)
             self.losses.pop(at, None)
             with suppress(OSError):

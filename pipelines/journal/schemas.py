@@ -124,7 +124,7 @@ class SchemaReader:
 
     async def look(self, topics: Iterable[str]) -> None:
         """Learns of every schema that these topics have by now."""
-        homes = {schemas_home(topic) for topic in topics}
+        homes = sorted({schemas_home(topic) for topic in topics})
         ends = {each: bound.stable for each, bound in (await self._log.bounds(homes)).items()}
         for home, end in ends.items():
             if self._ends.get(home) != end:

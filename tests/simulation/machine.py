@@ -180,5 +180,6 @@ class Machine:
         self.files.heal()
 
     def content(self) -> Mapping[str, bytes]:
-        """What lies on the disk, by path."""
-        return {str(path): bytes(file.content) for path, file in self._disk.files.items()}
+        """What lies on the disk, by path, but for the lock, which names this very process."""
+        files = self._disk.files.items()
+        return {str(path): bytes(file.content) for path, file in files if path.name != "lock"}

@@ -6,13 +6,15 @@ from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Set
 from contextvars import Context
+from functools import partial
 from random import Random
 
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.links.connection import ConnectionLost
-from tests.simulation.virtual_time import Process
+from headwater.core_log.storage.files import Bytes
+from tests.simulation.virtual_time import Process, VirtualLoop
 
 DELAY_S = (0.0001, 0.002)
 SLOW_S, SLOW_SHARE = 0.2, 0.01
@@ -95,8 +97,10 @@ class _Direction:
         self._queue: deque[Callable[[], None]] = deque()
         self._due_s = 0.0
 
-    def carry(self, handing_over: Callable[[], None]) -> None:
+    def carry(self, handing_over: Callable[[], None], frame: Bytes = b"") -> None:
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "connections are simulated on virtual time"
+        loop.trace.note(loop.time(), " to ".join(self._way), frame)
         self._due_s = max(self._due_s, loop.time() + self._network.delay_s())
         self._queue.append(handing_over)
         loop.call_at(self._due_s, self._hand_over, context=Context())
@@ -145,12 +149,12 @@ class Connection:
             answer.set_exception(ConnectionLost("connection is closed"))
             return answer
         self._asked.append(answer)
-        self._requests.carry(lambda: self._arrive(frame, correlation_id))
+        self._requests.carry(lambda: self._arrive(frame, correlation_id), frame)
         return answer
 
     def tell(self, frame: bytearray) -> None:
         if self.is_open:
-            self._requests.carry(lambda: self._serve(lambda: self._channel.tell(frame)))
+            self._requests.carry(lambda: self._serve(lambda: self._channel.tell(frame)), frame)
 
     def _arrive(self, frame: bytearray, correlation_id: int) -> None:
         self._serve(lambda: self._receive(frame, correlation_id))
@@ -175,7 +179,7 @@ class Connection:
             error = served.exception()
             if error is None:
                 frame = bytes(served.result())
-                self._answers.carry(lambda frame=frame: self._deliver(frame))  # type: ignore[misc]
+                self._answers.carry(partial(self._deliver, frame), frame)
             elif isinstance(error, HeadwaterError):
                 self._answers.carry(lambda: self.close("the broker closed the connection"))
             else:

@@ -28,6 +28,7 @@ from tests.pipelines.pipeline_in_memory import (
 from tests.simulation.load import client_settings
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network
+from tests.simulation.trace import Trace
 from tests.simulation.virtual_time import LoopClock, Process, simulate
 from tests.simulation.world import BROKER, SETTLED_S, Faults
 
@@ -288,6 +289,7 @@ def play_pipeline(
     *,
     virtual_s: float,
     faults: Sequence[Callable[[PipelineWorld], Any]] = FAULTS,
+    trace: Trace | None = None,
 ) -> PipelineWorld:
     """Plays one history; returns the world as it is at the end."""
 
@@ -296,4 +298,4 @@ def play_pipeline(
         await world.live(virtual_s)
         return world
 
-    return simulate(Random(seed), work)
+    return simulate(Random(seed), work, trace)

@@ -9,6 +9,8 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from tests.simulation.trace import Trace
+
 T = TypeVar("T")
 START_S = 1_000.0
 EPOCH_MS = 1_700_000_000_000
@@ -85,6 +87,9 @@ class Process:
         self._tasks.append(task)
 
     def run(self, call: _Call) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "processes are simulated on virtual time"
+        loop.trace.note(loop.time(), f"{self.name} {_name_of(call.callback)}")
         if self.is_over or self.is_paused:
             self._held.append(call)
         else:
@@ -111,6 +116,14 @@ class Process:
         self.resume()
 
 
+def _name_of(callback: Callable[..., object]) -> str:
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, _Call):  # which came while the process stood still
+        return _name_of(owner.callback)
+    work = owner.get_coro() if isinstance(owner, asyncio.Task) else callback
+    return getattr(work, "__qualname__", type(work).__name__)
+
+
 class _NoSockets(selectors.SelectSelector):
     """Where nobody has anything to do, the time until the next deadline is over."""
 
@@ -128,9 +141,9 @@ class _NoSockets(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Runs callbacks for their process, and work for threads after a random time."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, trace: Trace) -> None:
         self._time = _NoSockets()
-        self._random = random
+        self._random, self.trace = random, trace
         self.processes: dict[Process, None] = {}
         """In the order in which they were started."""
         super().__init__(self._time)
@@ -210,9 +223,11 @@ class LoopClock:
         return round(self._loop.time() * 1000)
 
 
-def simulate(random: Random, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def simulate(
+    random: Random, work: Callable[[], Coroutine[Any, Any, T]], trace: Trace | None = None
+) -> T:
     """Runs to the end whatever it simulates, on a loop of its own."""
-    loop = VirtualLoop(random)
+    loop = VirtualLoop(random, trace or Trace())
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(work())
@@ -225,6 +240,7 @@ def simulate(random: Random, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def bury(loop: VirtualLoop) -> None:
     """Lets killed processes come to their ends once nobody looks any more: as garbage they would
     complain."""
+    loop.trace.end()
     loop.set_exception_handler(lambda loop, context: None)
     for process in loop.processes:
         process.bury()

@@ -24,6 +24,7 @@ from tests.simulation.load import (
 )
 from tests.simulation.machine import PORT, Machine
 from tests.simulation.network import Network
+from tests.simulation.trace import Trace
 from tests.simulation.virtual_time import LoopClock, simulate
 
 SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
@@ -58,7 +59,7 @@ class History:
     seed: int
     problems: list[str]
     digest: str
-    """Of all bytes on the disk, and of all that clients saw."""
+    """Of the trace, of all bytes on the disks, and of all that clients saw."""
     faults: list[str]
     seen: Observed
 
@@ -321,6 +322,7 @@ FAULTS: Sequence[Fault] = [
     Faults.fail_syncs_and_kill,
     Faults.fill_disk,
 ]
+CLUSTER_FAULTS: Sequence[Fault] = [*FAULTS, Faults.isolate]
 
 
 def play(
@@ -330,19 +332,20 @@ def play(
     faults: Sequence[Fault] = FAULTS,
     nodes: int = 1,
     accidents: Accidents | None = None,
+    trace: Trace | None = None,
     **settings: Any,
 ) -> History:
     """Plays one history; the same seed always leads to the same one."""
-    random = Random(seed)
+    random, trace = Random(seed), trace or Trace()
 
     async def work() -> History:
         world = World(seed, settings, faults, nodes, accidents)
         await world.live(virtual_s)
-        digest = hashlib.sha256(repr(world.seen).encode())
+        digest = hashlib.sha256(repr(world.seen).encode() + trace.digest.encode())
         for machine in world.machines:
             for path, content in sorted(machine.content().items()):
                 digest.update(path.encode() + content)
         problems = problems_of(world.seen)
         return History(seed, problems, digest.hexdigest(), world.said, world.seen)
 
-    return simulate(random, work)
+    return simulate(random, work, trace)

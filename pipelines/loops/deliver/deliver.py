@@ -306,7 +306,7 @@ async def _culprits(delivery: Delivery, part: Slice, error: HeadwaterError) -> s
     if part.split_reader is None or not named:
         return found
     # perhaps read in another process
-    for topic in {each.topic for each in part.end} - {COMMITS} - found:
+    for topic in sorted({each.topic for each in part.end} - {COMMITS} - found):
         tables = {schema.table for schema in await part.split_reader.schemas(topic)}
         if any(named in (str(table), table.name) for table in tables):
             found.add(topic)

@@ -36,7 +36,8 @@ def lost_topics(
 
 async def check_same_topics(log: Log, offsets: AppliedOffsets) -> None:
     """Checks the topic's id: another topic of the same name has another history."""
-    for topic, topic_id in {(each.topic, applied.topic_id) for each, applied in offsets.items()}:
+    found = {(each.topic, applied.topic_id) for each, applied in offsets.items()}
+    for topic, topic_id in sorted(found):
         if await log.topic_id(topic) != topic_id:
             raise PositionLost(
                 "the topic was deleted and recreated while it was read",

@@ -378,7 +378,7 @@ class Slicer:
         return min(self._limits.wait_ms, self._took_ms // 2) if is_much else self._limits.wait_ms
 
     async def _slice(self, moves: dict[TopicPartition, int]) -> Slice | None:
-        topics = {partition.topic for partition in moves}
+        topics = sorted({partition.topic for partition in moves})
         retained, ids = await gather(
             self._log.retained_ranges([*moves, self._home]),
             together(map(self._log.topic_id, topics)),
@@ -403,7 +403,7 @@ class Slicer:
             moves = moves | {self._home: self._commits.next_offset}
         self._records = self._bytes = 0
         oldest_ms, self._oldest_ms = self._oldest_ms, 0
-        topics = {partition.topic for partition in moves}
+        moving = {partition.topic for partition in moves}
         left_out = await self._find_mixed({**self._offsets, **moves})
         self._begun_ms = self._clock.monotonic_ms()
         return Slice(
@@ -415,7 +415,7 @@ class Slicer:
             },
             cut=cut,
             read=self._read,
-            truncated=frozenset(self._truncated & topics),
+            truncated=frozenset(self._truncated & moving),
             kept=kept,
             split_reader=self._split_reader,
             is_whole=self._are_all_at_the_cut(moves, left_out),

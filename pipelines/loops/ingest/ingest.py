@@ -355,7 +355,7 @@ class _LogTransaction:
             committed_ms=max(times_ms, default=NO_TIME) if self.positions else NO_TIME,
             positions=self.positions,
             touched=touched,
-            topic_ids=await self.topic_ids.of({each.topic for each in touched}),
+            topic_ids=await self.topic_ids.of(sorted({each.topic for each in touched})),
             truncated=frozenset(self.truncated),
             switched=frozenset(self.switched),
         )

@@ -237,6 +237,17 @@ class MemoryFiles:
         cut.sync_everything()
         return cut
 
+    def on_disk(self) -> dict[Path, bytes]:
+        """All that is left after a power cut, at worst."""
+        found, waiting = dict[Path, bytes](), [Path("/")]
+        while waiting:
+            for path, file in self._synced.get(waiting.pop(), {}).items():
+                if file is None:
+                    waiting.append(path)
+                else:
+                    found[path] = file.synced
+        return found
+
     def sync_everything(self) -> None:
         """As an orderly shutdown of the machine does."""
         for directory in self.directories:

@@ -69,6 +69,8 @@ class Marks:
     reader: str
     partition: TopicPartition
     stable: int
+    asked_at: int
+    told_at: int
 
 
 @dataclass(frozen=True)
@@ -252,12 +254,15 @@ def _bad_polls(seen: Observed) -> Iterable[str]:
 
 
 def _marks_gone_back(seen: Observed) -> Iterable[str]:
-    reached: dict[TopicPartition, int] = {}
+    """Whoever asks is told no less than what anybody was told before."""
+    told: dict[TopicPartition, list[Marks]] = defaultdict(list)
     for each in seen.marks:
-        before = reached.get(each.partition, 0)
-        if each.stable < before:
-            yield f"mark goes back: {each.partition} was stable to {before}, now to {each.stable}"
-        reached[each.partition] = max(before, each.stable)
+        told[each.partition].append(each)
+    for partition, marks in told.items():
+        reached = _HighestBefore([(each.told_at, each.stable) for each in marks])
+        for each in marks:
+            if each.stable < (before := reached.by(each.asked_at)):
+                yield f"mark goes back: {partition} was stable to {before}, now to {each.stable}"
 
 
 def _older_than_acknowledged(seen: Observed) -> Iterable[str]:

@@ -276,7 +276,7 @@ class ReaderClient(Client):
         self._next = dict.fromkeys(partitions, 0)
 
     async def step(self) -> None:
-        if self._isolation is Isolation.COMMITTED and self._random.random() < 0.2:
+        if self._random.random() < 0.2:
             await self._ask_marks()
         for each in await self.log.fetch(self._next, limit=POLL, isolation=self._isolation):
             start = self._next[each.partition]
@@ -287,5 +287,8 @@ class ReaderClient(Client):
             self._next[each.partition] = each.next_offset
 
     async def _ask_marks(self) -> None:
-        for at, bounds in (await self.log.bounds(self._next)).items():
-            self.seen.marks.append(Marks(self.name, at, bounds.stable))
+        asked_at = self.seen.place()
+        found = await self.log.bounds(self._next)
+        told_at = self.seen.place()
+        for at, bounds in found.items():
+            self.seen.marks.append(Marks(self.name, at, bounds.stable, asked_at, told_at))

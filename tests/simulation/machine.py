@@ -15,11 +15,13 @@ from headwater.core_log.broker.lifecycle import PeriodicTasks, cluster_to_join
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult
 from headwater.core_log.storage.compaction_worker import Compaction
 from headwater.core_log.storage.store import Store
 from tests.fakes import FaultyFiles, MemoryFiles
 from tests.simulation.network import Network
+from tests.simulation.stored_log import StoredReplica, read_disk
 from tests.simulation.virtual_time import LoopClock, Process
 
 SERVED = load_handlers()
@@ -178,6 +180,16 @@ class Machine:
         if self.process is not None:
             self.process.let_threads_go_on()
         self.files.heal()
+
+    @property
+    def written(self) -> Mapping[TopicPartition, StoredReplica]:
+        """The logs as programs see them."""
+        return read_disk(self.content())
+
+    @property
+    def synced(self) -> Mapping[TopicPartition, StoredReplica]:
+        """The logs as a power cut may leave them."""
+        return read_disk({str(path): content for path, content in self._disk.on_disk().items()})
 
     def content(self) -> Mapping[str, bytes]:
         """What lies on the disk, by path, but for the lock, which names this very process."""

@@ -57,7 +57,7 @@ def sound() -> Observed:
         Poll("u", uncommitted, A, 0, [(0, "w/1"), (2, "w/3"), (4, "p/1")], 5),
         Poll("c", committed, B, 0, [(0, "w/2"), (2, "w/4"), (3, "w/5")], 5),
     ]
-    seen.marks = [Marks("c", A, 2), Marks("c", A, 5)]
+    seen.marks = [told_mark(seen, 2), told_mark(seen, 5)]
     seen.polls += [
         Poll("g/m1/1", committed, A, 0, [(0, "w/1")], 1),
         Poll("g/m2/1", committed, A, 1, [(4, "p/1")], 5),
@@ -69,8 +69,19 @@ def sound() -> Observed:
     return seen
 
 
+def told_mark(seen: Observed, stable: int) -> Marks:
+    return Marks("c", A, stable, seen.place(), seen.place())
+
+
 def test_a_history_without_a_fault_has_no_problem() -> None:
     assert problems_of(sound()) == []
+
+
+def test_answers_may_overtake_each_other() -> None:
+    seen = sound()
+    ask_before_others_are_told(seen)
+
+    assert problems_of(seen) == []
 
 
 def lose(seen: Observed) -> None:
@@ -134,7 +145,14 @@ def jump(seen: Observed) -> None:
 
 
 def take_back_a_mark(seen: Observed) -> None:
-    seen.marks.append(Marks("other", A, 4))
+    seen.marks.append(told_mark(seen, 4))
+
+
+def ask_before_others_are_told(seen: Observed) -> None:
+    """An older answer may take longer."""
+    asked_at, last = seen.place(), seen.place()
+    seen.marks.append(Marks("c", A, 6, asked_at, last))
+    seen.marks.append(Marks("other", A, 5, asked_at, seen.place()))
 
 
 def let_a_fenced_writer_through(seen: Observed) -> None:

@@ -12,6 +12,7 @@ from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Isolation, TopicPartition
 from tests.simulation.checker import Observed, problems_of
+from tests.simulation.file_checker import Assignment, FileChecker, Look, problems_of_stopped
 from tests.simulation.last_look import LOOK_S, drain_relay, read_everything, settle
 from tests.simulation.load import (
     AppendingClient,
@@ -43,11 +44,14 @@ TOPICS = [
 ORDERS, COPIES, NEWEST = (
     [TopicPartition(topic.name, index) for index in range(topic.partitions)] for topic in TOPICS
 )
+COMPACTED_TOPICS = frozenset({"newest", "__consumer_offsets", "__transaction_state"})
 BROKER: Mapping[str, Any] = {"internal_partitions": 2, "housekeeping_interval_ms": 500}
 FAULT_S = 1.0
 """Time between two faults, on average."""
 ALONE_AWAY_S_MAX, AWAY_S_MAX = 0.5, 5.0
 """How long a broker is away; nobody else does the work of one alone."""
+FILES_S = 0.5
+"""Time between two looks at the files of several brokers."""
 SETTLED_S = 10.0
 """Once nothing fails any more, everybody succeeds again within this time."""
 
@@ -211,6 +215,9 @@ class World:
         self.seen = Observed(compacted={each.topic for each in NEWEST})
         self.said: list[str] = []
         """The faults that there were, with their times."""
+        self.files = FileChecker()
+        self.found_in_files: list[str] = []
+        self._syncs = settings.get("fsync") != "never"
         self.clients: list[Client] = [
             WriterClient(self._wire("w1"), ORDERS),
             WriterClient(self._wire("w2"), ORDERS),
@@ -239,6 +246,7 @@ class World:
         await asyncio.gather(*(machine.started() for machine in self.machines))
         await self._create_topics()
         works = [asyncio.ensure_future(each.work()) for each in [*self.clients, *self.readers]]
+        looks = asyncio.ensure_future(self._look_on())
         end_s = asyncio.get_running_loop().time() + virtual_s
         if self._accidents is not None:
             await self._accidents(self)
@@ -263,9 +271,53 @@ class World:
             except HeadwaterError as error:
                 self.seen.stuck.append(str(error))
         await self._until_in_sync()
+        looks.cancel()
+        self.look_at_files()
         for each in [*self.clients, *self.readers]:
             await each.log.close()
         await asyncio.gather(*(machine.stop() for machine in self.machines))
+        stopped = {node: each.written for node, each in enumerate(self.machines, 1)}
+        self.found_in_files += problems_of_stopped(stopped, compacted=COMPACTED_TOPICS)
+
+    async def _look_on(self) -> None:
+        while len(self.machines) > 1:
+            self.look_at_files()
+            await asyncio.sleep(FILES_S)
+
+    def look_at_files(self) -> None:
+        """Holds all disks against each other, as they are now. A log with one broker has rules of
+        its own, see decision 7."""
+        brokers = {
+            node: broker
+            for node, machine in enumerate(self.machines, 1)
+            if (broker := machine.broker) is not None
+        }
+        if len(self.machines) == 1 or not brokers:
+            return
+        newest = max(brokers.values(), key=lambda each: each.image.end_offset)
+        written = {node: each.written for node, each in enumerate(self.machines, 1)}
+        look = Look(
+            written=written,
+            synced={node: each.synced for node, each in enumerate(self.machines, 1)}
+            if self._syncs
+            else written,
+            told={
+                node: {
+                    TopicPartition(p.topic, p.index): p.high_watermark for p in each.replicas.all
+                }
+                for node, each in brokers.items()
+            },
+            assignments={
+                TopicPartition(topic.name, each.partition): Assignment(
+                    each.in_sync,
+                    min(newest.configs.min_in_sync(topic.config), len(each.replicas)),
+                )
+                for topic, each in newest.image.partitions
+            },
+            compacted=COMPACTED_TOPICS,
+        )
+        now_s = asyncio.get_running_loop().time()
+        self.found_in_files += [f"{each} ({now_s:.3f})" for each in self.files.problems_of(look)]
 
     async def _until_in_sync(self) -> None:
         """Every replica has everything again."""
@@ -345,7 +397,7 @@ def play(
         for machine in world.machines:
             for path, content in sorted(machine.content().items()):
                 digest.update(path.encode() + content)
-        problems = problems_of(world.seen)
+        problems = [*problems_of(world.seen), *world.found_in_files]
         return History(seed, problems, digest.hexdigest(), world.said, world.seen)
 
     return simulate(random, work, trace)

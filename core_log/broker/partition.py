@@ -276,6 +276,7 @@ class Partition:
             start_offset=part.log_start_offset,
             broker_epoch=broker_epoch,
             marks=marks,
+            marks_least=(self.log.cleaned_to, self.log.deletes_dropped_to),
             may_join=may_join,
             proved=proved,
         )

@@ -128,11 +128,13 @@ class Leader:
         start_offset: int = 0,
         broker_epoch: int = UNKNOWN,
         marks: tuple[int, int] = (0, 0),
+        marks_least: tuple[int, int] = (0, 0),
         may_join: bool = True,
         proved: int = 0,
     ) -> InSyncProposal | None:
         """Returns a proposal if this fetch shows that the follower has caught up; a fenced one may
-        not join. One from beyond our end shows nothing: its offset is out of range."""
+        not join, nor one with marks below the least: it may be elected at once. One from beyond our
+        end shows nothing: its offset is out of range."""
         if offset > self.end_offset:
             return None
         progress = self.progress[follower]
@@ -143,6 +145,7 @@ class Leader:
             self._advance()
             return None
         has_caught_up = offset >= max(self.high_watermark, self.epoch_start_offset)
+        has_caught_up = has_caught_up and _reach(marks, marks_least)
         return self._propose(self.in_sync | {follower}) if has_caught_up and may_join else None
 
     def on_tick(self, now_ms: int) -> InSyncProposal | None:
@@ -217,15 +220,9 @@ class Leader:
         self._begin_epoch(now_ms)
 
     def has_announced(self, marks: tuple[int, int]) -> bool:
-        """Whether compaction may go so far: whoever is elected next then tells no lower marks than
-        these."""
-        if not self.has_enough_in_sync:
-            return False
-        return all(
-            taken >= mark
-            for replica in self.in_sync - {self.broker_id}
-            for taken, mark in zip(self.progress[replica].marks, marks, strict=True)
-        )
+        """Whether compaction may go so far: whoever is elected next, out of a proposed set, too,
+        then tells no lower marks than these."""
+        return self.has_enough_in_sync and all(_reach(each.marks, marks) for each in self._counted)
 
     def low_watermark(self, own_start_offset: int) -> int:
         """Returns the lowest log start of the in-sync replicas: no replica serves anything
@@ -258,3 +255,7 @@ class Leader:
                 held = progress.offset
         if held > self.high_watermark:
             self.high_watermark = held
+
+
+def _reach(taken: tuple[int, int], marks: tuple[int, int]) -> bool:
+    return taken[0] >= marks[0] and taken[1] >= marks[1]

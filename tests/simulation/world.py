@@ -309,6 +309,8 @@ class World:
             },
             assignments={
                 TopicPartition(topic.name, each.partition): Assignment(
+                    each.leader,
+                    each.leader_epoch,
                     each.in_sync,
                     min(newest.configs.min_in_sync(topic.config), len(each.replicas)),
                 )

@@ -140,3 +140,29 @@ def test_a_proposal_says_under_which_registration_each_follower_fetched() -> Non
     proposal = leader.on_follower_fetch(2, 0, 0, broker_epoch=7)
 
     assert proposal is not None and proposal.broker_epochs == {2: 7}
+
+
+def test_a_follower_joins_once_it_has_stored_the_marks_of_compaction() -> None:
+    """It may be elected at once, and would tell lower marks than were told before."""
+    leader = Leader(
+        broker_id=1, leader_epoch=0, assignment=Assignment((1, 2)), in_sync=frozenset({1})
+    )
+
+    refused = leader.on_follower_fetch(2, 0, 0, marks=(3, 2), marks_least=(3, 3))
+    taken = leader.on_follower_fetch(2, 0, 0, marks=(3, 3), marks_least=(3, 3))
+
+    assert refused is None
+    assert taken is not None and taken.in_sync == {1, 2}
+
+
+def test_compaction_waits_for_a_follower_whose_joining_is_proposed() -> None:
+    """The controller may have written the proposal, and elect the follower."""
+    leader = Leader(
+        broker_id=1, leader_epoch=0, assignment=Assignment((1, 2)), in_sync=frozenset({1})
+    )
+    leader.on_follower_fetch(2, 0, 0)
+
+    before = leader.has_announced((3, 0))
+    leader.on_follower_fetch(2, 0, 0, marks=(3, 0))
+
+    assert (before, leader.has_announced((3, 0))) == (False, True)

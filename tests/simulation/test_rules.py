@@ -1,4 +1,4 @@
-"""Rules of a replicated log that are taken out of three whole brokers: a history finds each."""
+"""Rules of a replicated log that are taken out of three whole brokers: clients or files show it."""
 
 import asyncio
 import logging
@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from headwater.core_log.broker import metadata_quorum
 from headwater.core_log.broker import partition as partition_module
+from headwater.core_log.broker.replica_fetcher import LeaderFetcher
+from headwater.core_log.replication.follower import Follower, FollowerFetch
 from headwater.core_log.replication.leader import Leader
 from tests.simulation.machine import Machine
-from tests.simulation.world import ORDERS, Accidents, World, play
+from tests.simulation.world import CLUSTER_FAULTS, ORDERS, Accidents, World, play
 
 pytestmark = [pytest.mark.simulation, pytest.mark.slow]
 SEEDS, WORK_S = range(1, 7), 2.0
@@ -75,16 +78,56 @@ def keep_what_diverges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition_module, "find_divergence", find_none)
 
 
+def keep_no_vote(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(metadata_quorum, "write_quorum_state", lambda *given: None)
+
+
+def fetch_ahead_of_the_disk(patch: pytest.MonkeyPatch) -> None:
+    async def wait_for_nothing(*given: object) -> None:
+        """Asks for more at once."""
+
+    def next_fetch(self: Follower) -> FollowerFetch:
+        return FollowerFetch(self.end_offset, self.last_epoch, self.leader_epoch)
+
+    patch.setattr(LeaderFetcher, "_wait_synced", wait_for_nothing)
+    patch.setattr(Follower, "next_fetch", next_fetch)
+
+
+@pytest.mark.parametrize(
+    ("take_out", "problem"),
+    [
+        pytest.param(commit_what_the_own_disk_has, "not on every disk: ", id="R1"),
+        pytest.param(fetch_ahead_of_the_disk, "not on every disk: ", id="R10 records"),
+        pytest.param(keep_no_vote, "epoch not on disk: ", id="R10 votes"),
+    ],
+)
+def test_files_show_that_a_rule_is_missing_before_anything_fails(
+    take_out: Callable[[pytest.MonkeyPatch], None], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That this history is sound with its rules, `test_cluster_histories.py` holds."""
+    take_out(monkeypatch)
+
+    history = play(1, virtual_s=2.0, faults=(), nodes=3)
+
+    assert any(each.startswith(problem) for each in history.problems), history.problems[:20]
+
+
+@pytest.mark.long("sim")
+def test_files_show_that_a_history_keeps_what_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_what_diverges(monkeypatch)
+    histories = (play(seed, virtual_s=5.0, faults=CLUSTER_FAULTS, nodes=3) for seed in SEEDS)
+
+    assert any(
+        each.startswith("two values: ") for history in histories for each in history.problems
+    )
+
+
+@pytest.mark.long("sim")
 @pytest.mark.parametrize(
     ("take_out", "accidents"),
     [
         pytest.param(commit_what_the_own_disk_has, leader_dies_without_peers, id="R1"),
-        pytest.param(
-            keep_what_diverges,
-            leader_comes_back_after_it_was_cut_off,
-            id="R4",
-            marks=pytest.mark.long("sim"),
-        ),
+        pytest.param(keep_what_diverges, leader_comes_back_after_it_was_cut_off, id="R4"),
     ],
 )
 def test_a_history_is_sound_with_its_rule_and_unsound_without_it(

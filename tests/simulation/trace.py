@@ -1,5 +1,4 @@
-"""Everything that happens in a simulated history, in order. A seed has one trace, wherever and
-after whatever it is played."""
+"""Everything that happens in a simulated history, in its order: a seed has one trace."""
 
 import hashlib
 

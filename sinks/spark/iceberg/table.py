@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -273,12 +274,17 @@ class IcebergLakeTable:
     def _catalog(self) -> "Catalog":
         if self._held is None:
             from pyiceberg.catalog import load_catalog
+            from sqlalchemy.exc import DBAPIError
 
             from headwater.sinks.spark.iceberg.versions import remembering
 
             kind = "rest" if self._address.uri.startswith("http") else "sql"
             properties = {"type": kind, "uri": self._address.uri, **self._place.iceberg_options}
-            held = load_catalog("headwater", **properties, **self._address.properties)
+            load = partial(load_catalog, "headwater", **properties, **self._address.properties)
+            try:
+                held = load()
+            except DBAPIError:  # another process has made the catalog's tables meanwhile
+                held = load()
             self._held = held if kind == "rest" else remembering(held)
         return self._held
 

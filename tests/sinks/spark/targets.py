@@ -56,13 +56,15 @@ class LakeBench:
     def _iceberg(self, table: str) -> pa.Table | None:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
+        from sqlalchemy.exc import OperationalError
 
         if not Path(self.path, "catalog.db").exists():
             return None
-        catalog = load_catalog("headwater", type="sql", uri=f"sqlite:///{self.path}/catalog.db")
+        uri, makes_none = f"sqlite:///{self.path}/catalog.db", {"init_catalog_tables": "false"}
+        catalog = load_catalog("headwater", type="sql", uri=uri, **makes_none)
         try:
             held = catalog.load_table(("headwater", table.replace(".", "_")))
-        except NoSuchTableError:
+        except (NoSuchTableError, OperationalError):  # the catalog may have no tables yet
             return None
         found: pa.Table = held.scan().to_arrow()
         return found

@@ -1,14 +1,18 @@
 """A commit of an Iceberg table stays quick however many versions the table has."""
 
+import sqlite3
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ServerError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import OperationalError
 
 from headwater.core_log.foundation.errors import SinkUnavailable
 from headwater.sinks.spark.iceberg.table import _forget_removed
@@ -145,3 +149,20 @@ def test_a_library_without_what_is_private_to_it_is_left_alone() -> None:
     _forget_removed(update)
 
     assert not vars(update)
+
+
+async def test_a_catalog_whose_tables_another_process_makes_meanwhile_is_opened(
+    bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, times = SqlCatalog.create_tables, count(1)
+
+    def make_again(self: SqlCatalog) -> None:
+        make(self)
+        if next(times) == 1:
+            raise OperationalError("CREATE TABLE", {}, sqlite3.OperationalError("it exists"))
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", make_again)
+    sink = await begun(bench, topic)
+    await sink.close()
+
+    assert len(await bench.rows("public.orders")) == 4

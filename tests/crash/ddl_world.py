@@ -90,6 +90,11 @@ class World:
         output = self.directory / f"{arguments[0]}.log"
         return CommandProcess(arguments, directory=self.directory, output=output, before=be_quick)
 
+    @property
+    def said(self) -> str:
+        """What its runs have written."""
+        return (self.directory / "run.log").read_text(errors="replace")
+
     def live(self, disasters: int) -> None:
         if self.random.random() < 0.5:  # else rows are read while forms change
             self.runner.start()
@@ -213,6 +218,7 @@ def lived(world: World, *, disasters: int) -> None:
 
         differences = world.differences()
         assert differences == {}, differences
+        assert "another key than those of their topic" not in world.said, "the log refused records"
         world.verify()
     finally:
         world.close()

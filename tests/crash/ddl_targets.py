@@ -208,7 +208,7 @@ def _plain(value: Any, kind: str) -> Any:
     """As every target has it; what is of another type is left as it is."""
     if value is None:
         return None
-    with suppress(ValueError, TypeError, ArithmeticError):
+    with suppress(ValueError, TypeError, AttributeError, ArithmeticError):
         return _of_kind(value, kind)
     return value
 

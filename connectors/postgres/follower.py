@@ -197,15 +197,17 @@ class StreamFollower:
             for each in rows.replacements
             if await captures.admits(each.schema, is_next=each.phase is not Phase.PENDING)
         ]
+        keys = dict[str, str]()
         for each in replacements:
             if each.phase is Phase.STARTED:
-                captures.rekey(each.schema)
+                keys |= captures.rekey(each.schema)
+        positions = captures.positions_of_snapshot(
+            {**self._backfill.notes, **rows.positions} if rows.positions else {}, self._reached
+        )
         return replace(
             rows,
             tables=tuple(tables),
-            positions=captures.positions_of_snapshot(
-                {**self._backfill.notes, **rows.positions} if rows.positions else {}, self._reached
-            ),
+            positions={**positions, **keys},
             replacements=tuple(replacements),
         )
 

@@ -115,13 +115,15 @@ class CapturedRelations:
         self.has_new_form = False
         """Whether the stream had a relation with another form; the caller resets it."""
 
-    def rekey(self, schema: TableSchema) -> None:
-        """Emits later changes of the table under its present key."""
+    def rekey(self, schema: TableSchema) -> Positions:
+        """Emits later changes of the table under its present key; returns the parts to store with
+        the start of its re-read, as another topic begins there."""
         for oid, table in [*self._tables.items()]:
             if table.table == schema.table:
                 self._keys.learn_of(oid, schema)
                 del self._tables[oid]
                 self._known.pop(oid, None)
+        return self._keys.news()
 
     def hold(self, oid: int) -> None:
         """Leaves out changes of the table until it has a key and was read again."""

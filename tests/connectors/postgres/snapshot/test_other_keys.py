@@ -6,6 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from headwater.connectors.postgres import follower
+from headwater.connectors.postgres.events.row_keys import KeyHistory
 from headwater.connectors.postgres.server.connection import PgConnection
 from headwater.connectors.postgres.slot.heartbeat import Heartbeat
 from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
@@ -129,6 +130,8 @@ async def test_a_change_under_another_key_has_its_table_read_under_that_key(gues
                 break
 
     assert folded.replacements[-1].schema.key == ("id", "k")
+    [[oid]] = guest.rows("SELECT 'items'::regclass::oid")
+    assert KeyHistory.restore(folded.positions, []).of(int(oid)) == ("id", "k"), "in the next life"
 
 
 @pytest.mark.parametrize("settle_ms", [0, 30_000])

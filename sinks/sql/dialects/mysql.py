@@ -178,7 +178,7 @@ class MysqlDialect(StagedDialect):
             (st.Date, pa.date32()),
             (st.DateTime, US),
             (st.Time, pa.time64("us")),
-            (st.LargeBinary, pa.binary()),
+            ((my.LONGBLOB, my.MEDIUMBLOB, my.TINYBLOB, st.LargeBinary), pa.binary()),
             ((my.VARBINARY, my.BINARY), pa.binary()),
             ((st.String, st.JSON), pa.string()),
         )

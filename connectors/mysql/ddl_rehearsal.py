@@ -178,7 +178,7 @@ class _Rehearsal:
             now = without_key(now)
         if now.problem:
             return DdlOutcome(table.table, text, LEFT_OUT, now.problem)
-        has_other_key = not table.problem and not now.has_key_of(table)
+        has_other_key = not table.problem and not now.schema.has_key_of(table.schema)
         why = f"{UNKNOWN_ROWS} ({', '.join(kinds)})" if tried else NAMED
         said = DdlOutcome(
             table.table,

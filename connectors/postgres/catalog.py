@@ -183,14 +183,6 @@ class CapturedTable:
     def table(self) -> TableId:
         return self.schema.table
 
-    def has_key_of(self, other: "CapturedTable") -> bool:
-        """Whether the log has both keys in one topic: the same columns of the same types."""
-        ours, theirs = (
-            [(name, each.schema.column(name).type) for name in each.schema.key]
-            for each in (self, other)
-        )
-        return ours == theirs
-
     @property
     def keyless_partitions(self) -> list[TableId]:
         """Returns partitions for which the server does not send the key with every update and

@@ -81,3 +81,10 @@ class TableSchema:
 
     def column(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)
+
+    def has_key_of(self, other: "TableSchema") -> bool:
+        """Whether records of both may share a topic: the same key columns of the same types."""
+        ours, theirs = (
+            [(name, each.column(name).type) for name in each.key] for each in (self, other)
+        )
+        return ours == theirs

@@ -68,7 +68,7 @@ class StreamForms:
         written = self.written.get(form.table)
         if written is None:
             return form.table not in self.awaited
-        return written is form or form.has_key_of(written)
+        return written is form or form.schema.has_key_of(written.schema)
 
     def write(self, form: MysqlTable) -> None:
         """The topic has the key of this form from here on."""

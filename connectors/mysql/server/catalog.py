@@ -73,14 +73,6 @@ class MysqlTable:
     def has_form_of(self, other: "MysqlTable") -> bool:
         return (self.definitions, self.schema.key) == (other.definitions, other.schema.key)
 
-    def has_key_of(self, other: "MysqlTable") -> bool:
-        """Whether the log has both keys in one topic: the same columns of the same types."""
-        ours, theirs = (
-            [(name, each.schema.column(name).type) for name in each.schema.key]
-            for each in (self, other)
-        )
-        return ours == theirs
-
     def with_size_of(self, other: "MysqlTable") -> "MysqlTable":
         rows, size = other.rows_estimate, other.bytes_estimate
         return replace(self, rows_estimate=rows, bytes_estimate=size)

@@ -156,7 +156,7 @@ class ChunkReader:
             now = await sizes_of(connection, [chunk.leaf.oid])
             found = await self._form_of(connection, job)
             is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
-            is_same = is_same and found[0].has_key_of(job.table)
+            is_same = is_same and found[0].schema.has_key_of(job.table.schema)
             is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
             if is_same and is_usable and job.ledger.snapshot is not None:
                 statement = statement_of(
@@ -201,7 +201,7 @@ class ChunkReader:
         found = await self._form_of(connection, job)
         if not found:
             self.outbox.finish(job, is_gone=True)
-        elif found[0].has_key_of(job.table):
+        elif found[0].schema.has_key_of(job.table.schema):
             job.table = found[0]
         else:
             await self.follow_key(connection, job, found[0])
@@ -221,7 +221,7 @@ class ChunkReader:
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
                     found = await self._form_of(connection, job)
-                    if not found or found[0].has_key_of(job.table):
+                    if not found or found[0].schema.has_key_of(job.table.schema):
                         job.table = found[0] if found else job.table  # it may have more columns
                         if await self._read_under(connection, job, hold, view, sizes):
                             return

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from headwater.core_log.model.changes import ChangeBatch, Phase
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
@@ -108,7 +106,7 @@ class Replacements:
 
     async def _has_other_key(self, schema: TableSchema) -> bool:
         stored = await self.encoder.newest_form(schema)
-        return stored is not None and _key_of(stored) != _key_of(self.encoder.stored_form(schema))
+        return stored is not None and not stored.has_key_of(self.encoder.stored_form(schema))
 
     async def _switch(
         self, schema: TableSchema, touched: Touched, *, now_ms: int
@@ -158,10 +156,6 @@ class Replacements:
         del self.stored[done.table]
         ended = self.ended[done.table] = done.end_at(ends)
         return {done.part: ended.text()}
-
-
-def _key_of(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
-    return [(name, schema.column(name).type) for name in schema.key]
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from headwater.connectors.postgres.publication import (
 )
 from headwater.connectors.postgres.publication.coverage import (
     find_returned,
+    positions_of_new,
     positions_of_removed,
 )
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
@@ -155,6 +156,7 @@ class ReplicationSession:
                 forget_keys(self._resume_from, rekeyed, keys)
                 told = {
                     coverage.PART: entries,
+                    **positions_of_new({}, self.tables, reads_new=self._may_read),
                     **keys.news(),
                     **await watch.forms.parts_at_start({}, connection, self._context),
                     **parts_of_returned(self._resume_from, rekeyed, since=start),
@@ -169,7 +171,8 @@ class ReplicationSession:
                         positions |= batch.positions
                         yield batch
             new = await watch.forms.parts_at_start(positions, connection, self._context)
-            news = {**keys.news(), **new}
+            unread = positions_of_new(positions, tables, reads_new=self._may_read)
+            news = {**unread, **keys.news(), **new}
             news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
             if left or back or missed or news or held or positions.get(coverage.PART) != entries:
                 since = await wal_end(connection) if back or missed else 0
@@ -472,11 +475,6 @@ class ReplicationSession:
         if standing.lost:
             yield ChangeBatch(self._truncate(tables, reader, created.consistent_lsn), {})
         if created.snapshot is None:
-            if standing.lost:  # what was read of them once was emptied
-                positions |= {
-                    part_of(each.table): TableSnapshotProgress(oid=each.oid).text()
-                    for each in tables
-                }
             yield ChangeBatch((), positions)
             return
 

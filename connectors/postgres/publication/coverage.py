@@ -109,6 +109,19 @@ def _parse(text: str) -> tuple[int, Mapping[str, int]]:
         raise DecodeError("a part of the position is not one of a publication") from None
 
 
+def positions_of_new(
+    positions: Positions, tables: Sequence[CapturedTable], *, reads_new: bool
+) -> dict[str, str]:
+    """Returns the parts for tables without progress. They are stored together with the tables'
+    entries: if a table is made anew before its rows are read, it has returned, and nothing of it
+    is missed."""
+    return {
+        part: TableSnapshotProgress(oid=each.oid).text()
+        for each in tables
+        if reads_new and (part := part_of(each.table)) not in positions
+    }
+
+
 def positions_of_removed(
     positions: Positions, tables: Collection[CapturedTable], skipped: Collection[TableId] = ()
 ) -> dict[str, str]:

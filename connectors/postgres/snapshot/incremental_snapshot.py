@@ -88,8 +88,6 @@ class IncrementalSnapshot:
         self._workers: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         for job in self._jobs.all():
-            if job.part not in positions:  # should its name be another table's before rows come
-                self._outbox.notes[job.part] = job.ledger.text()
             if job.ledger.reread and not job.ledger.has_begun:
                 self._rereads.announce(job)
         for table in tables:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES
+from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
+from headwater.connectors.postgres.slot.slot_maker import SlotMaker
 from headwater.connectors.source import Remark, SnapshotProgress, SourceReport
 from tests.connectors.postgres.slot.test_lost_positions import rows_of, run_once
 from tests.connectors.postgres.snapshot.table_log import (
@@ -16,6 +18,7 @@ from tests.connectors.postgres.snapshot.table_log import (
 )
 from tests.databases import Guest
 
+OTHER_ITEMS = "id int, place int, PRIMARY KEY (place, id)"
 PIPELINE = """
 pipeline: shop
 source: {{type: postgres, url: {url}, tables: {tables}}}
@@ -140,6 +143,49 @@ async def test_changes_under_a_name_that_is_left_out_are_read_again(
     assert not differing(folded, guest, "orders")
 
 
+async def test_a_table_made_anew_before_its_rows_are_read_misses_nothing(guest: Guest) -> None:
+    """The source is killed as soon as it has stored that it captures the table."""
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+    folded = Folded()
+    await until_equal(folded, guest, url=guest.owner)
+    guest.execute(*items_of("id int PRIMARY KEY"))
+    await live(folded, source_of(guest, url=guest.owner), batches=1)
+    guest.execute("INSERT INTO items VALUES (9)", "DROP TABLE items", *items_of(OTHER_ITEMS))
+
+    await until_equal(folded, guest, url=guest.owner)
+    guest.execute("DELETE FROM items WHERE id = 2")
+    await until_equal(folded, guest, url=guest.owner)
+
+    assert not differing(folded, guest, "items")
+    assert not differing(folded, guest, "orders")
+
+
+async def test_a_table_made_anew_while_the_slot_is_created_misses_nothing(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        "INSERT INTO orders VALUES (1)",
+        *items_of("id int PRIMARY KEY"),
+    )
+    make = SlotMaker.make
+
+    async def make_later(maker: SlotMaker) -> CreatedSlot:
+        guest.execute("DROP TABLE items", *items_of(OTHER_ITEMS))
+        return await make(maker)
+
+    folded = Folded()
+    with monkeypatch.context() as during:
+        during.setattr(SlotMaker, "make", make_later)
+        await live(folded, source_of(guest, url=guest.owner), batches=1)
+    await until_equal(folded, guest, url=guest.owner)
+    guest.execute("DELETE FROM items WHERE id = 2")
+    await until_equal(folded, guest, url=guest.owner)
+
+    assert not differing(folded, guest, "items")
+    assert not differing(folded, guest, "orders")
+
+
 async def test_rows_read_before_a_restart_are_reported_as_done(guest: Guest) -> None:
     guest.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, note text)",
@@ -178,3 +224,12 @@ async def test_a_table_that_comes_while_others_are_read_is_named_at_the_end(gues
     assert found is not None and found.left_out == ("public.items",)
     assert not any(isinstance(each, Remark) and each.finding for each in said)
     assert folded.keys.keys() == {"orders"} and not differing(folded, guest, "orders")
+
+
+def items_of(columns: str) -> tuple[str, str]:
+    return (
+        f"CREATE TABLE items ({columns})",
+        "INSERT INTO items SELECT g FROM generate_series(1, 5) g"
+        if "place" not in columns
+        else "INSERT INTO items SELECT g, g FROM generate_series(2, 7) g",
+    )

@@ -67,8 +67,8 @@ class LogCleaner:
     def what_is_cleanable(self, partition: Partition, now_ms: int) -> Cleanable | None:
         log = partition.log
         stable_offset = min(partition.last_stable_offset, log.recovery_point)
-        if partition.leader is None:  # not before the leader has announced it
-            stable_offset = min(stable_offset, log.cleaned_to)
+        if partition.leader is None:  # not before all in sync have stored it
+            stable_offset = min(stable_offset, log.cleaned_to, partition.agreed_to)
         closed = [segment for segment in log.segments if segment is not log.segments.active]
         return cleanable(
             [facts_of(segment) for segment in closed],
@@ -110,9 +110,11 @@ class LogCleaner:
         """Stores first how far compaction removes records, then replaces the old segments. The
         replicas in sync take these marks before: who leads next then tells no lower ones."""
         log = partition.log
+        if partition.leader is None:
+            allowed = min(log.cleaned_to, partition.agreed_to)
+            if result.cleaned_to > allowed or result.deletes_dropped_to:
+                return  # it led, or had another leader, when this pass began
         if result.cleaned_to > log.cleaned_to or result.deletes_dropped_to > log.deletes_dropped_to:
-            if partition.leader is None:  # it led when this pass began
-                return
             log.note_cleaned(
                 cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to
             )

@@ -276,6 +276,7 @@ class Partition:
             start_offset=part.log_start_offset,
             broker_epoch=broker_epoch,
             marks=marks,
+            start_least=self.log.start_offset,
             marks_least=(self.log.cleaned_to, self.log.deletes_dropped_to),
             may_join=may_join,
             proved=proved,
@@ -311,6 +312,7 @@ class Partition:
         elif isinstance(self.role, Follower):
             self.role.allows_unclean = allows_unclean
         self.wake()
+        self._on_progress()
 
     @property
     def is_served(self) -> bool:
@@ -350,7 +352,7 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """No replica in sync has anything older."""
+        """No replica in sync, or about to be, has anything older."""
         start_offset = self.log.start_offset
         return (
             self.leader.low_watermark(start_offset)
@@ -358,12 +360,20 @@ class Partition:
             else start_offset
         )
 
+    @property
+    def agreed_to(self) -> int:
+        """The mark of compaction that all in sync have stored, as far as is known here."""
+        if isinstance(self.leader, Leader):
+            return self.leader.agreed_to(self.log.cleaned_to)
+        return self.role.agreed_to if isinstance(self.role, Follower) else 0
+
     async def delete_records_before(self, offset: int) -> None:
         """Moves up the start of the log; returns once all in sync have followed, or this broker no
         longer leads."""
         self.log.delete_records_before(offset)
-        start_offset = self.log.start_offset
-        await self._until(lambda: self.low_watermark >= start_offset)
+        leader, start_offset = self.leader, self.log.start_offset
+        if isinstance(leader, Leader):
+            await self._until(lambda: leader.has_deleted(start_offset))
 
     async def announce_marks(self, *, wait_s_max: float) -> bool:
         """Whether all in sync have stored the marks of compaction in that time; a follower
@@ -374,7 +384,10 @@ class Partition:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s_max):
                 await self._until(lambda: leader.has_announced(marks))
-        return self.leader is leader and leader.has_announced(marks)
+        is_announced = self.leader is leader and leader.has_announced(marks)
+        if is_announced:
+            self.wake_followers()  # they may compact as far
+        return is_announced
 
     async def wait_proved(self, question: int) -> None:
         """Returns once followers have proved that this broker leads since that question."""

@@ -43,6 +43,7 @@ class ReplicaCopy:
         marks = (line.cleaned_to, line.deletes_dropped_to)
         if any(new > old for new, old in zip(marks, self.marks, strict=True)):
             log.note_cleaned(cleaned_to=marks[0], deletes_dropped_to=marks[1])
+        follower.on_agreed(line.agreed_to)
         if line.records:
             self.partition.append_fetched(line.records, now_ms=now_ms)
         follower.on_high_watermark(line.high_watermark)

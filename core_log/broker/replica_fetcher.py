@@ -223,6 +223,7 @@ class LeaderFetcher:
                     cleaned_to=log.cleaned_to,
                     deletes_dropped_to=log.deletes_dropped_to,
                     has_readers=partition.has_readers,
+                    agreed_to=partition.agreed_to,
                 )
             )
         return ReplicaFetchRequest(

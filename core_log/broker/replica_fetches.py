@@ -158,12 +158,14 @@ class ReplicaFetch:
         if is_throttled and line.record_bytes:
             self._quota.record(line.record_bytes)  # what is read is sent
         log, asked = partition.log, self._asked[index]
-        line = line._replace(marks=(log.cleaned_to, log.deletes_dropped_to))
+        agreed_to = partition.agreed_to
+        line = line._replace(marks=(log.cleaned_to, log.deletes_dropped_to, agreed_to))
         has_news = (
             line.record_bytes > 0
             or line.diverging is not None
             or line.log_start_offset > part.log_start_offset
-            or line.marks != (asked.cleaned_to, asked.deletes_dropped_to)
+            or line.marks[:2] != (asked.cleaned_to, asked.deletes_dropped_to)
+            or agreed_to > asked.agreed_to
             or (asked.has_readers and line.high_watermark > asked.high_watermark)
         )
         return line if has_news else None

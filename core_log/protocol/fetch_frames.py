@@ -14,13 +14,13 @@ from headwater.core_log.protocol.frames import (
     text,
 )
 from headwater.core_log.protocol.primitives import read_varint, varint_bytes
-from headwater.core_log.protocol.replica_fetch import CLEANED_TO, DELETES_DROPPED_TO
+from headwater.core_log.protocol.replica_fetch import AGREED_TO, CLEANED_TO, DELETES_DROPPED_TO
 
 RACKS_FROM = 11
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 
-NO_MARKS, NO_REPLICA = (0, 0), -1
+NO_MARKS, NO_REPLICA = (0, 0, 0), -1
 _SHORT, _INT, _LONG = Struct(">h"), Struct(">i"), Struct(">q")
 _HEAD_TO_V14 = Struct(">iiiibii")  # replica, wait, min, max, isolation, session id and epoch
 _HEAD_FROM_V15 = Struct(">iiibii")
@@ -78,7 +78,8 @@ class FetchLine(NamedTuple, Generic[S]):
     records: Sequence[S] = ()
     record_bytes: int = 0
     diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
-    marks: tuple[int, int] = NO_MARKS  # how far compaction goes, and drops deletes, for a follower
+    marks: tuple[int, int, int] = NO_MARKS
+    """For a follower: how far compaction goes, drops deletes, and goes on every replica in sync."""
     read_replica: int = NO_REPLICA  # the broker that the client should read from instead
 
 
@@ -298,11 +299,11 @@ def _write_line_head(chunks: list[bytes], index: int, line: FetchLine[S], versio
         )
 
 
-def _line_tags(diverging: tuple[int, int] | None, marks: tuple[int, int]) -> bytes:
+def _line_tags(diverging: tuple[int, int] | None, marks: tuple[int, int, int]) -> bytes:
     tags: list[bytes] = []
     if diverging is not None:  # number 0, 13 bytes, closed by its own empty tags
         tags.append(b"\x00\x0d" + _EPOCH_END.pack(*diverging) + b"\0")
-    for number, offset in zip((CLEANED_TO, DELETES_DROPPED_TO), marks, strict=True):
+    for number, offset in zip((CLEANED_TO, DELETES_DROPPED_TO, AGREED_TO), marks, strict=True):
         if offset:
             tags.append(varint_bytes(number) + b"\x08" + _LONG.pack(offset))
     return varint_bytes(len(tags)) + b"".join(tags)

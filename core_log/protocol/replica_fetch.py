@@ -25,6 +25,9 @@ answer what the leader has announced."""
 HAS_READERS = 10_002
 """Tag of our own: clients wait at the follower, so that it is to be told of a new high watermark at
 once."""
+AGREED_TO = 10_003
+"""Tag of our own: the mark of compaction that all in sync have stored. In a request it is what the
+follower knows of that. Brokers of an older version neither tell nor read it."""
 
 
 @request(api_key=1, versions=(18, 18), flexible_from=12)
@@ -61,6 +64,7 @@ class ReplicaFetchPartition:
     cleaned_to: Annotated[Int64, Tagged(CLEANED_TO)] = 0
     deletes_dropped_to: Annotated[Int64, Tagged(DELETES_DROPPED_TO)] = 0
     has_readers: Annotated[bool, Tagged(HAS_READERS)] = False
+    agreed_to: Annotated[Int64, Tagged(AGREED_TO)] = 0
 
 
 @response(versions=(18, 18), flexible_from=12)
@@ -90,6 +94,7 @@ class ReplicaFetchPartitionResponse:
     snapshot_id: Annotated[SnapshotId, Tagged(2)] = SnapshotId()
     cleaned_to: Annotated[Int64, Tagged(CLEANED_TO)] = 0
     deletes_dropped_to: Annotated[Int64, Tagged(DELETES_DROPPED_TO)] = 0
+    agreed_to: Annotated[Int64, Tagged(AGREED_TO)] = 0
     aborted_transactions: Sequence[AbortedTransaction] | None = ()
     preferred_read_replica: Int32 = -1
     records: memoryview | None = None

@@ -33,6 +33,9 @@ class Follower:
     allows_unclean: bool = False
     told_mark: int = UNKNOWN
     """The high watermark as this leader has told it; it may be ahead of our disk."""
+    agreed_to: int = 0
+    """The mark of compaction that all in sync have stored, as this leader has told it. It is asked
+    again after a restart."""
 
     @property
     def has_caught_up(self) -> bool:
@@ -63,6 +66,10 @@ class Follower:
         late."""
         self.told_mark = max(self.told_mark, leaders)
         self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
+
+    def on_agreed(self, leaders: int) -> None:
+        """Applies the mark up to which every replica may compact."""
+        self.agreed_to = max(self.agreed_to, leaders)
 
     def on_diverging(self, leaders: EpochEnd, own: EpochEnds) -> int:
         """Returns the offset to truncate to; more rounds follow while the epochs still differ."""
@@ -106,4 +113,4 @@ class Follower:
     def on_leader(self, leader_id: int, leader_epoch: int) -> None:
         assert leader_epoch > self.leader_epoch, "leader epochs only grow"
         self.leader_id, self.leader_epoch = leader_id, leader_epoch
-        self.told_mark = UNKNOWN
+        self.told_mark, self.agreed_to = UNKNOWN, 0

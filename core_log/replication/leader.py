@@ -128,13 +128,14 @@ class Leader:
         start_offset: int = 0,
         broker_epoch: int = UNKNOWN,
         marks: tuple[int, int] = (0, 0),
+        start_least: int = 0,
         marks_least: tuple[int, int] = (0, 0),
         may_join: bool = True,
         proved: int = 0,
     ) -> InSyncProposal | None:
         """Returns a proposal if this fetch shows that the follower has caught up; a fenced one may
-        not join, nor one with marks below the least: it may be elected at once. One from beyond our
-        end shows nothing: its offset is out of range."""
+        not join, nor one with a start or marks below the least: it may be elected at once. One from
+        beyond our end shows nothing: its offset is out of range."""
         if offset > self.end_offset:
             return None
         progress = self.progress[follower]
@@ -145,6 +146,7 @@ class Leader:
             self._advance()
             return None
         has_caught_up = offset >= max(self.high_watermark, self.epoch_start_offset)
+        has_caught_up = has_caught_up and start_offset >= start_least
         has_caught_up = has_caught_up and _reach(marks, marks_least)
         return self._propose(self.in_sync | {follower}) if has_caught_up and may_join else None
 
@@ -224,13 +226,21 @@ class Leader:
         then tells no lower marks than these."""
         return self.has_enough_in_sync and all(_reach(each.marks, marks) for each in self._counted)
 
+    def agreed_to(self, cleaned_to: int) -> int:
+        """Returns how far followers may compact, where that is our own mark: whoever is elected
+        next has stored it, too."""
+        if not cleaned_to or not self.has_enough_in_sync:
+            return 0
+        return min([cleaned_to, *(each.marks[0] for each in self._counted)])
+
     def low_watermark(self, own_start_offset: int) -> int:
-        """Returns the lowest log start of the in-sync replicas: no replica serves anything
-        older."""
-        starts = [
-            self.progress[replica].start_offset for replica in self.in_sync - {self.broker_id}
-        ]
-        return min([own_start_offset, *starts])
+        """Returns the lowest log start of the in-sync replicas and of those about to be."""
+        return min([own_start_offset, *(each.start_offset for each in self._counted)])
+
+    def has_deleted(self, start_offset: int) -> bool:
+        """Whether a request to delete up to our start may be answered: whoever is elected next, out
+        of a proposed set, too, then serves nothing older."""
+        return self.has_enough_in_sync and self.low_watermark(start_offset) >= start_offset
 
     def _propose(self, in_sync: frozenset[int]) -> InSyncProposal | None:
         """Returns one proposal at a time. While it is open both sets count, since the controller

@@ -19,8 +19,6 @@ RECOVERY, LOG_START = "recovery-point-offset-checkpoint", "log-start-offset-chec
 class Assignment:
     """Who holds a partition, as the newest metadata says."""
 
-    leader: int
-    leader_epoch: int
     in_sync: tuple[int, ...]
     enough: int
     """Replicas that must hold a record before it is committed."""
@@ -50,8 +48,6 @@ class FileChecker:
     """By offset and epoch, whether it was committed or not."""
     reached: dict[TopicPartition, int] = field(default_factory=dict)
     """The highest high watermark that anybody has told."""
-    _led: dict[TopicPartition, tuple[int, set[int]]] = field(default_factory=dict)
-    """The leader's epoch and the offsets of its records, at the last look."""
 
     def problems_of(self, look: Look) -> list[str]:
         """Everything that contradicts the rules at this moment."""
@@ -76,27 +72,25 @@ class FileChecker:
         return found
 
     def _unannounced(self, at: TopicPartition, assignment: Assignment, look: Look) -> Iterable[str]:
-        """What a leader has removed since the last look, every replica in sync knows to be
-        removable: whoever leads next tells no lower marks."""
-        replica = look.written.get(assignment.leader, {}).get(at)
-        if replica is None:
-            return
-        there = {each.offset for b in replica.batches for each in decode_batch(b.content)[1]}
-        epoch, before = self._led.get(at, (-1, set[int]()))
-        self._led[at] = (assignment.leader_epoch, there)
-        if epoch != assignment.leader_epoch:
-            return
-        start = replica.marks.get(LOG_START, 0)
-        gone = [each for each in before - there if start <= each < self.reached[at]]
-        last = max(gone, default=-1)
-        for node in assignment.in_sync:
-            on_disk = look.synced[node].get(at)
-            marked = 0 if on_disk is None else on_disk.cleaned_to
-            if marked <= last:
-                yield (
-                    f"compacted unannounced: the leader of {_name(at)} has removed offset {last}, "
-                    f"and node {node}, which is in sync, knows of compaction to {marked}"
-                )
+        """What compaction has removed anywhere, every replica in sync knows to be removable:
+        whoever leads next tells no lower marks than a client has read by."""
+        known = self.committed.get(at, {})
+        for node, replicas in look.written.items():
+            if at not in replicas:
+                continue
+            replica = replicas[at]
+            start = replica.marks.get(LOG_START, 0)
+            there = {each.offset for b in replica.batches for each in decode_batch(b.content)[1]}
+            kept = [each for each in known if start <= each < replica.end_offset]
+            last = max((each for each in kept if each not in there), default=-1)
+            for other in assignment.in_sync:
+                on_disk = look.synced[other].get(at)
+                marked = 0 if on_disk is None else on_disk.cleaned_to
+                if marked <= last:
+                    yield (
+                        f"compacted unannounced: node {node} lacks offset {last} of {_name(at)}, "
+                        f"and node {other}, which is in sync, knows of compaction to {marked}"
+                    )
 
     def _other_batches(
         self, name: str, at: TopicPartition, replica: StoredReplica, mark: int

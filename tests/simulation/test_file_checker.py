@@ -74,7 +74,7 @@ class Cluster:
             written=read,
             synced={node: read_disk(disk) for node, disk in self.synced.items()},
             told={1: {ORDERS: END, NEWEST: END}, 2: {ORDERS: 3}},
-            assignments={at: Assignment(1, 2, self.in_sync, 2) for at in (ORDERS, NEWEST)},
+            assignments={at: Assignment(self.in_sync, 2) for at in (ORDERS, NEWEST)},
             compacted=COMPACTED,
         )
 
@@ -183,7 +183,7 @@ def mark_beyond_the_end(cluster: Cluster) -> None:
 
 
 def compact_unannounced(cluster: Cluster) -> None:
-    cluster.put(f"newest-0/{0:020}.log", batch(0, 1, b"a", b"b") + batch(5, 1, b"d"), node=1)
+    cluster.put(f"newest-0/{0:020}.log", batch(0, 1, b"a", b"b") + batch(5, 1, b"d"))
 
 
 def write_in_an_unstored_epoch(cluster: Cluster) -> None:
@@ -213,7 +213,7 @@ def stop_with_unsynced_records(cluster: Cluster) -> None:
         (turn_epochs_round, "epochs out of order: orders-0 on node 3"),
         (point_into_a_batch, "bad index: orders-0 on node 3"),
         (mark_beyond_the_end, "beyond the end: orders-0 on node 3"),
-        (compact_unannounced, "compacted unannounced: the leader of newest-0 has removed offset 4"),
+        (compact_unannounced, "compacted unannounced: node 3 lacks offset 4 of newest-0"),
         (write_in_an_unstored_epoch, "epoch not on disk: __cluster_metadata-0 on node 3"),
         (stop_with_unsynced_records, "recovery point behind the end: orders-0 on node 3"),
     ],

@@ -309,8 +309,6 @@ class World:
             },
             assignments={
                 TopicPartition(topic.name, each.partition): Assignment(
-                    each.leader,
-                    each.leader_epoch,
                     each.in_sync,
                     min(newest.configs.min_in_sync(topic.config), len(each.replicas)),
                 )

@@ -156,12 +156,59 @@ async def test_deleted_records_are_deleted_on_followers(cluster: Replicated) -> 
     for number in range(4):
         await leader.produce(f"value {number}")
 
-    part = DeleteRecordsPartition(partition_index=0, offset=3)
-    topic = DeleteRecordsTopic(name=TOPIC, partitions=[part])
-    answer = await leader.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=5_000))
+    code = await delete_before(leader, 3)
 
-    assert answer.topics[0].partitions[0].low_watermark == 3
+    assert (code, leader.partition.low_watermark) == (ErrorCode.NONE, 3)
     assert [node.partition.log.start_offset for node in (second, third)] == [3, 3]
+
+
+async def delete_before(leader: Node, offset: int, *, timeout_ms: int = 5_000) -> int:
+    """Returns the code of the answer."""
+    part = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsTopic(name=TOPIC, partitions=[part])
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+    return (await leader.ask(request)).topics[0].partitions[0].error_code
+
+
+async def test_a_request_to_delete_waits_for_a_follower_that_may_join_at_any_moment(
+    cluster: Replicated,
+) -> None:
+    """Once the controller has written the proposal, the follower may be elected."""
+    leader, _, third = cluster.nodes.values()
+    cluster.loses_requests = 1_000
+    cluster.elect((1, 2))
+    await cluster.tell(1, 2, 3)
+    await leader.produce("value 0")
+    await until(lambda: leader.partition.waits_for(3))
+    third.links.cut(1)
+
+    waiting = await delete_before(leader, 1, timeout_ms=50)
+    third.links.mend()
+    answered = await delete_before(leader, 1)
+
+    assert (waiting, answered) == (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE)
+    assert cluster.state.in_sync == (1, 2)
+    assert third.partition.log.start_offset == 1
+
+
+async def test_a_request_to_delete_waits_while_too_few_are_in_sync(cluster: Replicated) -> None:
+    """Those that dropped out meanwhile may be elected, and have what is to be deleted."""
+    leader, second, third = cluster.nodes.values()
+    cluster.commit(cluster.controller.replace_config(TOPIC, {"min.insync.replicas": "2"}))
+    await cluster.tell(1, 2, 3)
+    await leader.produce("value 0")
+    for node in (second, third):
+        node.links.cut(1)
+    cluster.elect((1,))
+    await cluster.tell(1, 2, 3)
+
+    waiting = await delete_before(leader, 1, timeout_ms=50)
+    for node in (second, third):
+        node.links.mend()
+    answered = await delete_before(leader, 1)
+
+    assert (waiting, answered) == (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE)
+    assert 1 in (second.partition.log.start_offset, third.partition.log.start_offset)
 
 
 async def test_a_follower_whose_records_are_all_deleted_starts_over(cluster: Replicated) -> None:

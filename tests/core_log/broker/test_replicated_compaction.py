@@ -111,6 +111,92 @@ async def test_a_follower_compacts_what_its_leader_has_announced_and_drops_no_de
     assert None not in [value for _, value in values_of(leader.partition.log)]
 
 
+async def announce_to_all_but(node: Node, cluster: Replicated, patch: pytest.MonkeyPatch) -> int:
+    """Returns the mark of compaction that its leader has told the others, and cannot tell it."""
+    leader, *_ = cluster.nodes.values()
+    await write_history(leader)
+    with patch.context() as impatient:
+        impatient.setattr(log_cleaner, "ANNOUNCEMENT_S_MAX", 0.05)
+        node.links.cut(leader.node_id)
+        await cleaner_of(leader).clean_what_is_due(START_MS)
+    return leader.partition.log.cleaned_to
+
+
+async def test_a_follower_compacts_no_further_than_all_in_sync_know(
+    cluster: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leads next tells no lower marks than a client has read by from that follower."""
+    leader, second, third = cluster.nodes.values()
+    announced = await announce_to_all_but(third, cluster, monkeypatch)
+    known = (second.partition.log.cleaned_to, third.partition.log.cleaned_to)
+
+    await cleaner_of(second).clean_what_is_due(START_MS)
+    waiting = offsets(second)
+    third.links.mend()
+    await until(lambda: second.partition.agreed_to == announced)
+    await cleaner_of(second).clean_what_is_due(START_MS)
+
+    assert known == (announced, 0) and announced > 0
+    assert waiting == list(range(14))
+    assert len(offsets(second)) < 14 and offsets(leader) == list(range(14))
+    assert third.partition.log.cleaned_to == announced
+
+
+async def test_a_follower_asks_again_after_a_restart_how_far_it_may_compact(
+    cluster: Replicated,
+) -> None:
+    leader, second, _ = cluster.nodes.values()
+    await write_history(leader)
+    await cleaner_of(leader).clean_what_is_due(START_MS)
+    announced = leader.partition.log.cleaned_to
+
+    second = await cluster.restart(2)
+    await cluster.tell(1, 2, 3)
+    at_first = second.partition.agreed_to
+    await until(lambda: second.partition.agreed_to == announced)
+    await cleaner_of(second).clean_what_is_due(START_MS)
+
+    assert at_first == 0 and announced > 0
+    assert len(offsets(second)) < 14
+
+
+async def test_a_follower_asks_each_leader_how_far_it_may_compact(cluster: Replicated) -> None:
+    """After an unclean election a leader may have stored lower marks than the one before."""
+    leader, _, third = cluster.nodes.values()
+    await write_history(leader)
+    await cleaner_of(leader).clean_what_is_due(START_MS)
+    announced = leader.partition.log.cleaned_to
+    await until(lambda: third.partition.agreed_to == announced)
+
+    third.links.cut(2)
+    cluster.elect((2, 3))
+    await cluster.tell(1, 2, 3)
+    unheard = third.partition.agreed_to
+    third.links.mend()
+    await until(lambda: third.partition.agreed_to == announced)
+
+    assert unheard == 0
+
+
+async def test_what_a_leader_has_cleaned_does_not_take_effect_once_it_follows(
+    cluster: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had told its marks to some, and was replaced before all in sync had stored them."""
+    leader, _, third = cluster.nodes.values()
+    announced = await announce_to_all_but(third, cluster, monkeypatch)
+
+    async def compact_and_resign(request: CompactionRequest) -> CompactionResult:
+        cluster.elect((2, 3), alive=(3,))
+        await cluster.tell(1, 2, 3)
+        return Compaction(request, leader.files).run()
+
+    await LogCleaner(leader.broker, compact_and_resign).clean_what_is_due(START_MS)
+
+    assert offsets(leader) == list(range(14))
+    assert third.partition.leader is not None
+    assert third.partition.log.cleaned_to < announced
+
+
 async def test_a_leader_elected_after_compaction_tells_no_lower_marks(
     cluster: Replicated,
 ) -> None:

@@ -90,6 +90,19 @@ def compact_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "announce_marks", announce)
 
 
+def compact_what_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """A follower does not wait until all in sync have stored the marks."""
+    patch.setattr(Partition, "agreed_to", property(lambda self: self.log.cleaned_to))
+
+
+def delete_without_joiners(patch: pytest.MonkeyPatch) -> None:
+    def low_watermark(self: Leader, own: int) -> int:
+        others = self.in_sync - {self.broker_id}
+        return min([own, *(self.progress[each].start_offset for each in others)])
+
+    patch.setattr(Leader, "low_watermark", low_watermark)
+
+
 def keep_deleted_values(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicaCopy, "_lacks_deletes", lambda self, line: False)
 
@@ -131,6 +144,17 @@ SWITCHES = (
         compact_at_once,
         compaction.test_compaction_waits_until_all_in_sync_know_how_far_it_goes,
         settings=COMPACTED,
+    ),
+    Switch(
+        "R9 agreement",
+        compact_what_is_stored,
+        compaction.test_a_follower_compacts_no_further_than_all_in_sync_know,
+        settings=COMPACTED,
+    ),
+    Switch(
+        "deleted records",
+        delete_without_joiners,
+        copies.test_a_request_to_delete_waits_for_a_follower_that_may_join_at_any_moment,
     ),
     Switch(
         "R9 deletes",

@@ -356,9 +356,9 @@ def test_noise_is_refused_as_a_fetch_request(version: int, noise: bytes) -> None
         return
 
 
-@given(data=st.data(), marks=st.tuples(OFFSETS, OFFSETS))
+@given(data=st.data(), marks=st.tuples(OFFSETS, OFFSETS, OFFSETS))
 def test_a_fetch_between_brokers_is_an_ordinary_one_with_more_tags(
-    data: st.DataObject, marks: tuple[int, int]
+    data: st.DataObject, marks: tuple[int, int, int]
 ) -> None:
     topic_id, place = data.draw(IDS), data.draw(INDEXES)
     known: dict[str, Any] = {"current_leader_epoch": 3, "fetch_offset": 5}
@@ -374,16 +374,20 @@ def test_a_fetch_between_brokers_is_an_ordinary_one_with_more_tags(
         return ReplicaFetchRequest(replica_state=ordinary.replica_state, topics=topics)
 
     assert encode(between(), 18) == encode(ordinary, 18)
-    tagged = memoryview(encode(between(cleaned_to=marks[0], deletes_dropped_to=marks[1]), 18))
+    named = dict(zip(("cleaned_to", "deletes_dropped_to", "agreed_to"), marks, strict=True))
+    tagged = memoryview(encode(between(**named), 18))
     assert decode(FetchRequest, tagged, 18) == ordinary
     part = decode(ReplicaFetchRequest, tagged, 18).topics[0].partitions[0]
-    assert (part.cleaned_to, part.deletes_dropped_to) == marks
+    assert (part.cleaned_to, part.deletes_dropped_to, part.agreed_to) == marks
     assert read_fetch(tagged, 0, 18).parts[0].offset == 5
 
 
-@given(marks=st.tuples(OFFSETS, OFFSETS), diverging=st.none() | st.tuples(INDEXES, OFFSETS))
+@given(
+    marks=st.tuples(OFFSETS, OFFSETS, OFFSETS),
+    diverging=st.none() | st.tuples(INDEXES, OFFSETS),
+)
 def test_an_answer_to_a_follower_has_the_marks_of_compaction(
-    marks: tuple[int, int], diverging: tuple[int, int] | None
+    marks: tuple[int, int, int], diverging: tuple[int, int] | None
 ) -> None:
     part = FetchPart(bytes(16), 0, 3, 5, 3, 0, 7)
     line = FetchLine[Stored](0, 5, 5, 0, None, (), 0, diverging, marks)
@@ -393,7 +397,7 @@ def test_an_answer_to_a_follower_has_the_marks_of_compaction(
     _, position = read_response_header(frame, 1, 18)
     answer = decode(ReplicaFetchResponse, frame, 18, position)
     read = answer.responses[0].partitions[0]
-    assert (read.cleaned_to, read.deletes_dropped_to) == marks
+    assert (read.cleaned_to, read.deletes_dropped_to, read.agreed_to) == marks
     found = (read.diverging_epoch.epoch, read.diverging_epoch.end_offset)
     assert found == (diverging or (-1, -1))
     assert decode(FetchResponse, frame, 18, position).responses[0].partitions[0].high_watermark == 5

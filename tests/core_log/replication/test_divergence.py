@@ -126,10 +126,55 @@ def test_the_low_watermark_is_the_least_start_of_those_in_sync() -> None:
         end_offset=9,
     )
     leader.on_follower_fetch(2, 9, 0, start_offset=3)
-    leader.on_follower_fetch(3, 9, 0, start_offset=1)
+    leader.on_follower_fetch(3, 0, 0, start_offset=1)
 
     assert leader.low_watermark(5) == 3
     assert leader.low_watermark(2) == 2
+
+
+def test_a_proposed_follower_counts_for_the_low_watermark() -> None:
+    """The controller may have written the proposal, and elect the follower: what it lacks must not
+    be said to be deleted."""
+    leader = Leader(
+        broker_id=1, leader_epoch=0, assignment=Assignment((1, 2)), in_sync=frozenset({1})
+    )
+    leader.on_follower_fetch(2, 0, 0, start_offset=0)
+
+    before = (leader.low_watermark(3), leader.has_deleted(3))
+    leader.on_follower_fetch(2, 0, 0, start_offset=3)
+
+    assert before == (0, False)
+    assert (leader.low_watermark(3), leader.has_deleted(3)) == (3, True)
+
+
+def test_nothing_is_said_to_be_deleted_or_agreed_while_too_few_are_in_sync() -> None:
+    """One that dropped out meanwhile may lead, and perhaps has less."""
+    leader = Leader(
+        broker_id=1,
+        leader_epoch=0,
+        assignment=Assignment((1, 2)),
+        in_sync=frozenset({1}),
+        min_in_sync=2,
+    )
+
+    before = (leader.has_deleted(3), leader.agreed_to(3))
+    leader.on_min_in_sync(1)
+
+    assert before == (False, 0)
+    assert (leader.has_deleted(3), leader.agreed_to(3)) == (True, 3)
+
+
+def test_a_follower_joins_once_it_begins_where_its_leader_begins() -> None:
+    """It may be elected at once, and would serve records that were said to be deleted."""
+    leader = Leader(
+        broker_id=1, leader_epoch=0, assignment=Assignment((1, 2)), in_sync=frozenset({1})
+    )
+
+    refused = leader.on_follower_fetch(2, 0, 0, start_offset=2, start_least=3)
+    taken = leader.on_follower_fetch(2, 0, 0, start_offset=3, start_least=3)
+
+    assert refused is None
+    assert taken is not None and taken.in_sync == {1, 2}
 
 
 def test_a_proposal_says_under_which_registration_each_follower_fetched() -> None:

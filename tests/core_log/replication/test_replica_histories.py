@@ -49,6 +49,7 @@ class Node:
         self.broker_id, self.broker_epoch = broker_id, 0
         self.log: list[Record] = []
         self.durable, self.is_down, self.has_failed = 0, False, False
+        self.start = self.cleaned_to = self.compacted_to = 0
         self.role: Leader | Follower | None = None
         self.outbox: list[InSyncProposal] = []
         self.epochs = EpochCache(MemoryFiles(), Path("/log"))
@@ -68,10 +69,18 @@ class Node:
         self.epochs.truncate_to(offset)
         self.durable = min(self.durable, offset)
 
+    def lose(self) -> None:
+        """Everything, its disk included."""
+        self.truncate(0)
+        self.start = self.cleaned_to = self.compacted_to = 0
+
 
 class Cluster:
     """Brokers of which the first three have the replicas, and a controller; every choice comes
     from one random stream."""
+
+    answers_lost = 0.0
+    """The share of fetches whose answer never comes."""
 
     def __init__(
         self, random: Random, *, min_in_sync: int = 1, brokers: Sequence[int] = BROKERS
@@ -156,12 +165,24 @@ class Cluster:
             node.role.on_truncated(len(node.log), node.last_epoch)
             return
         proposal = source.role.on_follower_fetch(
-            node.broker_id, asked.offset, self.now_ms, broker_epoch=node.broker_epoch
+            node.broker_id,
+            asked.offset,
+            self.now_ms,
+            start_offset=node.start,
+            broker_epoch=node.broker_epoch,
+            marks=(node.cleaned_to, 0),
+            start_least=source.start,
+            marks_least=(source.cleaned_to, 0),
         )
         source.outbox += [] if proposal is None else [proposal]
+        if self.answers_lost and self.random.random() < self.answers_lost:
+            return
+        node.start = max(node.start, source.start)
+        node.cleaned_to = max(node.cleaned_to, source.cleaned_to)
         node.append(source.log[asked.offset : asked.offset + self.random.randint(0, 4)])
         node.role.on_append(len(node.log), node.last_epoch)
         node.role.on_high_watermark(source.role.high_watermark)
+        node.role.on_agreed(source.role.agreed_to(source.cleaned_to))
 
     def tick(self, node: Node) -> None:
         self.now_ms += self.random.choice((0, 20_000, 40_000))
@@ -214,7 +235,7 @@ class Cluster:
 
     def drop(self, node: Node) -> None:
         """The replica has moved to another broker."""
-        node.truncate(0)
+        node.lose()
         node.role, node.outbox, node.has_failed = None, [], False
 
     def fail_disk(self, node: Node) -> None:

@@ -40,7 +40,7 @@ def wipe(self: Cluster, node: Replica) -> None:
     complete = {state.leader, *state.in_sync, *state.eligible} - {NO_LEADER, node.broker_id}
     if complete and node.broker_id in state.replicas:
         self.crash(node)
-        node.truncate(0)
+        node.lose()
         incarnation = UUID(int=next(self.numbers))
         decision = self.controller.register_broker(
             node.broker_id, incarnation, host="h", port=1, losses=Losses(has_new_disk=True)

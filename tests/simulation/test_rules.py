@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from headwater.core_log.broker import metadata_quorum
 from headwater.core_log.broker import partition as partition_module
+from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_fetcher import LeaderFetcher
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.follower import Follower, FollowerFetch
 from headwater.core_log.replication.leader import Leader
 from tests.simulation.machine import Machine
-from tests.simulation.world import CLUSTER_FAULTS, ORDERS, Accidents, World, play
+from tests.simulation.world import CLUSTER_FAULTS, NEWEST, ORDERS, Accidents, World, play
 
 pytestmark = [pytest.mark.simulation, pytest.mark.slow]
 SEEDS, WORK_S = range(1, 7), 2.0
@@ -26,17 +28,19 @@ def nothing_is_logged() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def leader_of(world: World) -> Machine:
+def leader_of(world: World, at: TopicPartition = ORDERS[0]) -> Machine:
     """Of a partition that clients write to all the time."""
     brokers = [each.broker for each in world.machines if each.broker is not None]
-    record = brokers[0].image.partition(*ORDERS[0])
+    record = brokers[0].image.partition(*at)
     assert record is not None
     return world.machines[record.leader - 1]
 
 
-def separate(world: World, machine: Machine) -> set[tuple[str, str]]:
-    """Its clients still reach it; its peers do not."""
-    peers = [each.name for each in world.machines if each is not machine]
+def separate(
+    world: World, machine: Machine, *, of: Collection[Machine] = ()
+) -> set[tuple[str, str]]:
+    """Its clients still reach it; its peers do not, or one of them."""
+    peers = [each.name for each in of or world.machines if each is not machine]
     ways = {(machine.name, each) for each in peers} | {(each, machine.name) for each in peers}
     world.network.cut_off(ways)
     return ways
@@ -61,6 +65,21 @@ async def leader_comes_back_after_it_was_cut_off(world: World) -> None:
     ways = separate(world, leader)
     await asyncio.sleep(6.0)
     world.network.restore(ways)
+
+
+SELDOM = {"housekeeping_interval_ms": 3_000}
+"""So that much is to be compacted each time."""
+
+
+async def follower_hears_nothing_of_compaction(world: World) -> None:
+    """For so short a time that it stays in sync."""
+    for _ in range(4):
+        await asyncio.sleep(WORK_S)
+        leader = leader_of(world, NEWEST[0])
+        follower = next(each for each in world.machines if each is not leader)
+        ways = separate(world, leader, of=[follower])
+        await asyncio.sleep(2.5)
+        world.network.restore(ways)
 
 
 def commit_what_the_own_disk_has(patch: pytest.MonkeyPatch) -> None:
@@ -91,6 +110,18 @@ def fetch_ahead_of_the_disk(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(LeaderFetcher, "_wait_synced", wait_for_nothing)
     patch.setattr(Follower, "next_fetch", next_fetch)
+
+
+def compact_at_once(patch: pytest.MonkeyPatch) -> None:
+    async def announce(self: Partition, *, wait_s_max: float) -> bool:
+        return True
+
+    patch.setattr(Partition, "announce_marks", announce)
+
+
+def compact_what_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """A follower does not wait until all in sync have stored the marks."""
+    patch.setattr(Partition, "agreed_to", property(lambda self: self.log.cleaned_to))
 
 
 @pytest.mark.parametrize(
@@ -124,21 +155,29 @@ def test_files_show_that_a_history_keeps_what_diverges(monkeypatch: pytest.Monke
 
 @pytest.mark.long("sim")
 @pytest.mark.parametrize(
-    ("take_out", "accidents"),
+    ("take_out", "accidents", "settings"),
     [
-        pytest.param(commit_what_the_own_disk_has, leader_dies_without_peers, id="R1"),
-        pytest.param(keep_what_diverges, leader_comes_back_after_it_was_cut_off, id="R4"),
+        pytest.param(commit_what_the_own_disk_has, leader_dies_without_peers, {}, id="R1"),
+        pytest.param(keep_what_diverges, leader_comes_back_after_it_was_cut_off, {}, id="R4"),
+        pytest.param(
+            compact_at_once, follower_hears_nothing_of_compaction, SELDOM, id="R9 announcement"
+        ),
+        pytest.param(
+            compact_what_is_stored, follower_hears_nothing_of_compaction, SELDOM, id="R9 agreement"
+        ),
     ],
 )
 def test_a_history_is_sound_with_its_rule_and_unsound_without_it(
     take_out: Callable[[pytest.MonkeyPatch], None],
     accidents: Accidents,
+    settings: Mapping[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a seed brings about changes with the code, and so several are tried."""
 
     def is_sound(seed: int) -> bool:
-        return not play(seed, virtual_s=0, faults=(), nodes=3, accidents=accidents).problems
+        found = play(seed, virtual_s=0, faults=(), nodes=3, accidents=accidents, **settings)
+        return not found.problems
 
     with monkeypatch.context() as patch:
         take_out(patch)

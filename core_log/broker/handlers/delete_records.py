@@ -1,8 +1,9 @@
 """DeleteRecords (key 21), versions 0 to 2: moves up the start of partitions.
 
 It covers everything written before the request: it waits until that is on disk, so that a client
-that appended with acks=1 can delete it. It is answered once every replica in sync has followed.
-Refused for internal topics, and for topics that are only compacted.
+that appended with acks=1 can delete it. It is answered once every replica that may be elected has
+followed, and so times out while fewer than min.insync.replicas are in sync. Refused for
+internal topics, and for topics that are only compacted.
 """
 
 import asyncio

@@ -178,7 +178,7 @@ async def test_a_follower_asks_each_leader_how_far_it_may_compact(cluster: Repli
     assert unheard == 0
 
 
-async def test_what_a_leader_has_cleaned_does_not_take_effect_once_it_follows(
+async def test_a_compaction_of_a_leader_takes_no_effect_once_it_follows(
     cluster: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had told its marks to some, and was replaced before all in sync had stored them."""

@@ -95,7 +95,7 @@ def play(seed: int, steps: Steps) -> None:
 )
 @settings(max_examples=50)
 @given(seed=integers(0, 1 << 32))
-def test_whoever_may_lead_knows_of_every_removal(steps: Steps, seed: int) -> None:
+def test_every_replica_that_may_lead_knows_of_all_removals(steps: Steps, seed: int) -> None:
     play(seed, steps)
 
 

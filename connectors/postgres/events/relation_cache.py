@@ -27,7 +27,7 @@ from headwater.connectors.postgres.schema_history.table_definition import (
     RENAMED_LABEL,
     Cause,
 )
-from headwater.connectors.postgres.schema_history.table_renames import TableNames
+from headwater.connectors.postgres.schema_history.table_renames import NOBODY, TableNames
 from headwater.connectors.postgres.server.connection import in_our_words
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from headwater.connectors.postgres.wal.wal_batch import Relation, RowChanges
@@ -249,7 +249,11 @@ class CapturedRelations:
     def _has_key_of_its_own(self, oid: int, schema: TableSchema) -> bool:
         """Whether the topic of the name has another table's records, under another key."""
         owner = self._names.owner_of(str(schema.table))
-        if not self.may_replace or owner in (None, oid) or self._keys.of(owner) is None:
+        if not self.may_replace or owner in (None, oid):
+            return False
+        if owner == NOBODY:  # what is still to come of a former table is under the topic's key
+            return self._keys.of(oid) is None
+        if self._keys.of(owner) is None:
             return False
         return not self._keys.is_key_of(owner, schema)
 

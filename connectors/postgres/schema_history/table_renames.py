@@ -10,6 +10,9 @@ from headwater.core_log.model.changes import Positions
 
 logger = logging.getLogger(__name__)
 
+NOBODY = 0
+"""The number of no table."""
+
 
 @dataclass(slots=True)
 class TableNames:
@@ -26,6 +29,9 @@ class TableNames:
     """New ones of these parts."""
     _owners: dict[str, int] = field(default_factory=dict)
     """The owner of each name at the start, which may be newer than the stream, or the first one."""
+    _heirs: dict[str, int] = field(default_factory=dict)
+    """Names whose topic has records of a former table, to the table that has the name now; NOBODY
+    if none has it."""
     _spoilt: set[str] = field(default_factory=set)
     """Parts of names that tables gave up, or that changes of other tables were emitted under."""
 
@@ -41,15 +47,18 @@ class TableNames:
         """Restores the parts of the position first, because the catalog may be newer than the
         stream. `back` are tables of which older changes are left out."""
         names = {each.oid: str(each.table) for each in tables}
+        heirs = {str(each.table): each.oid for each in back}
         known = {part_of(each.table) for each in tables}
         for part, text in positions.items():
             if part.startswith(PREFIX):
                 known.add(part)
                 ledger = TableSnapshotProgress.parse(text)
-                if ledger.oid and not ledger.has_left:
+                if ledger.has_left:
+                    heirs.setdefault(part.removeprefix(PREFIX), NOBODY)
+                elif ledger.oid:
                     names[ledger.oid] = part.removeprefix(PREFIX)
         owners = {str(each.table): each.oid for each in tables if each not in back}
-        return cls(is_followed, names, known, _owners=owners)
+        return cls(is_followed, names, known, _owners=owners, _heirs=heirs)
 
     def saw(self, oid: int, name: str, *, is_chosen: bool) -> None:
         """Stores the stream's name of the table from here on."""
@@ -77,8 +86,9 @@ class TableNames:
             )
 
     def owner_of(self, name: str) -> int | None:
-        """Returns the table whose records the topic of the name has."""
-        return self._owners.get(name)
+        """Returns the table whose key the topic of the name has, or will have once its rows are
+        read; NOBODY if that is to come with the next start."""
+        return self._heirs.get(name, self._owners.get(name))
 
     def leaves(self, name: str) -> None:
         """Leaves out changes of the table from here on, so that all of it is read again, in spite

@@ -132,6 +132,7 @@ class TableSnapshotProgress:
         return TableSnapshotProgress(
             oid=self.oid,
             is_paused=self.is_paused,
+            since=self.since,
             reread=why,
             after=after,
             kinds=tuple(dict.fromkeys((*self.kinds, *kinds))),

@@ -1,13 +1,21 @@
 """Tables come into the file and go out of it, and what happened to them meanwhile is not missed."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
+from headwater.connectors.postgres.publication import monitor
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES
+from headwater.connectors.postgres.schema_history.table_definition import OTHER_KEY
 from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
 from headwater.connectors.postgres.slot.slot_maker import SlotMaker
+from headwater.connectors.postgres.wal.stream import WalStream
+from headwater.connectors.postgres.wal.wal_batch import WalBatch
 from headwater.connectors.source import Remark, SnapshotProgress, SourceReport
+from headwater.core_log.foundation.errors import SourceUnavailable
 from tests.connectors.postgres.slot.test_lost_positions import rows_of, run_once
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
@@ -184,6 +192,81 @@ async def test_a_table_made_anew_while_the_slot_is_created_misses_nothing(
 
     assert not differing(folded, guest, "items")
     assert not differing(folded, guest, "orders")
+
+
+async def test_changes_of_former_tables_never_enter_the_topic_of_the_next_one(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the next one changes its form before the stream has passed the former ones."""
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)", *items_of("id int PRIMARY KEY"))
+    guest.publish()
+    folded, may_come = Folded(), asyncio.Event()
+    await until_equal(folded, guest)
+    former = items_of("id int, place int, PRIMARY KEY (id, place)")
+    guest.execute("DROP TABLE items", *former, "DROP TABLE items", *items_of(OTHER_ITEMS))
+    wal_batches = WalStream.wal_batches
+
+    async def late_batches(stream: WalStream) -> AsyncGenerator[WalBatch, None]:
+        await may_come.wait()
+        async with aclosing(wal_batches(stream)) as batches:
+            async for batch in batches:
+                yield batch
+
+    with monkeypatch.context() as during:
+        during.setattr(WalStream, "wal_batches", late_batches)
+        during.setattr(monitor, "LOOK_MS", 0)
+        source = source_of(guest, until_end=True, heartbeat="100ms")
+        async with aclosing(source.changes(dict(folded.positions))) as batches:
+            async for batch in batches:
+                if not may_come.is_set() and batch.replacements:
+                    await guest.run("ALTER TABLE items ALTER id TYPE bigint")
+                folded.take(batch)
+                if any(each.why == OTHER_KEY for each in batch.replacements):
+                    may_come.set()
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "items")
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        ("DROP TABLE items",),
+        (
+            "DROP TABLE items",
+            "CREATE TABLE items (id int, place int, PRIMARY KEY (id, place))",
+            "INSERT INTO items VALUES (1, 1)",
+            "DROP TABLE items",
+            "CREATE TABLE items (id int, place int, PRIMARY KEY (place, id))",
+        ),
+    ],
+    ids=["gone", "made anew"],
+)
+async def test_a_table_made_under_another_key_while_the_source_runs_is_read_first(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch, meanwhile: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(monitor, "LOOK_MS", 0)
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)", *items_of("id int PRIMARY KEY"))
+    guest.publish()
+    folded, is_made = Folded(), False
+    await until_equal(folded, guest)
+    guest.execute(*meanwhile)
+    if len(meanwhile) == 1:
+        await until_equal(folded, guest)
+
+    source = source_of(guest, heartbeat="100ms")
+    with pytest.raises(SourceUnavailable, match=r"there again|made anew"):
+        async with aclosing(source.changes(dict(folded.positions))) as batches:
+            async for batch in batches:
+                folded.take(batch)
+                if not is_made and "stream" in batch.positions:
+                    is_made = True
+                    items = items_of("id int, place int, PRIMARY KEY (id, place)")
+                    await guest.run("DROP TABLE IF EXISTS items", *items)
+    folded.killed()
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "items")
 
 
 async def test_rows_read_before_a_restart_are_reported_as_done(guest: Guest) -> None:

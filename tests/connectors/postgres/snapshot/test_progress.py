@@ -37,6 +37,14 @@ def test_read_and_pending_pages_are_the_whole_table(seed: int) -> None:
     assert TableSnapshotProgress.parse(ledger.finish().text()) == ledger.finish()
 
 
+def test_a_reread_with_another_reason_leaves_out_the_same_changes() -> None:
+    ledger = TableSnapshotProgress(oid=1, since=7).to_be_read_again("returned", after=7)
+
+    again = TableSnapshotProgress.parse(ledger.to_be_read_again("another key", after=9).text())
+
+    assert (again.since, again.after) == (7, 9)
+
+
 @pytest.mark.parametrize("text", ["", "done", "[]", '{"version": 99}', '{"version": 1}'])
 def test_a_part_that_is_none_of_ours_is_said_to_be_so(text: str) -> None:
     with pytest.raises(DecodeError):

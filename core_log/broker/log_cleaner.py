@@ -124,6 +124,8 @@ class LogCleaner:
             if not still_stand(log, found, swap):
                 return  # a later pass repeats this one
             removal = log.swap_in(swap.base_offset, swap.end_offset, size=swap.size)
+            if result.tombstones_dropped:  # told with what is read from now on
+                partition.drops += 1
             await asyncio.to_thread(removal.run)
             if partition.is_offline:
                 return

@@ -11,8 +11,9 @@ from headwater.core_log.replication.follower import Follower, FollowerFetch
 class ReplicaCopy:
     """One partition that follows; its leader's answers are applied one after another."""
 
-    def __init__(self, partition: Partition, follower: Follower) -> None:
+    def __init__(self, partition: Partition, follower: Follower, *, is_in_sync: bool) -> None:
         self.partition, self._log, self._follower = partition, partition.log, follower
+        self._is_in_sync = is_in_sync
 
     def take(
         self, fetch: FollowerFetch, line: ReplicaFetchPartitionResponse, *, now_ms: int
@@ -26,17 +27,23 @@ class ReplicaCopy:
             leaders = EpochEnd(line.diverging_epoch.epoch, line.diverging_epoch.end_offset)
             self._truncate(self._follower.on_diverging(leaders, self._log.epochs))
         elif self._lacks_deletes(line):
+            if self._is_in_sync:  # after an unclean election: others rely on what is here
+                return False
             self._start_over(line.log_start_offset)
         else:
             self._copy(line, now_ms)
         return True
 
     def _lacks_deletes(self, line: ReplicaFetchPartitionResponse) -> bool:
-        """Whether the leader's compaction has dropped tombstones that this log never had: values
-        that they deleted would stay here for ever."""
+        """Whether the leader's compaction may have dropped tombstones that this log never had:
+        values that they deleted would stay here for ever. It has not where all that is here came
+        from this leader after it last dropped any."""
         dropped_to, log = line.deletes_dropped_to, self._log
-        is_news = dropped_to > log.deletes_dropped_to and dropped_to > log.end_offset
-        return is_news and log.end_offset > log.start_offset
+        if dropped_to <= log.end_offset or log.end_offset == log.start_offset:
+            return False
+        if not line.drops:  # from a broker of an older version
+            return dropped_to > log.deletes_dropped_to
+        return line.drops != self._follower.drops
 
     def _copy(self, line: ReplicaFetchPartitionResponse, now_ms: int) -> None:
         log, follower = self._log, self._follower
@@ -44,6 +51,7 @@ class ReplicaCopy:
         if any(new > old for new, old in zip(marks, self.marks, strict=True)):
             log.note_cleaned(cleaned_to=marks[0], deletes_dropped_to=marks[1])
         follower.on_agreed(line.agreed_to)
+        follower.on_drops(line.drops)
         if line.records:
             self.partition.append_fetched(line.records, now_ms=now_ms)
         follower.on_high_watermark(line.high_watermark)

@@ -175,9 +175,12 @@ class LeaderFetcher:
         """Whether a copy is throttled, and nobody waits for it: it is not in sync, nor soon."""
         if not self._is_throttled(partition) or follower.has_caught_up:
             return False
-        broker = self._broker
-        record = broker.image.partition(partition.topic, partition.index)
-        return record is None or broker.node_id not in record.in_sync
+        return not self._is_in_sync(partition)
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        """Whether the metadata says so, as far as it has come here."""
+        record = self._broker.image.partition(partition.topic, partition.index)
+        return record is not None and self._broker.node_id in record.in_sync
 
     def _until_due_s(self) -> float:
         now_s = asyncio.get_running_loop().time()
@@ -260,7 +263,8 @@ class LeaderFetcher:
         before = follower.high_watermark
         try:
             now_ms = self._broker.clock.now_ms()
-            is_taken = ReplicaCopy(partition, follower).take(fetch, line, now_ms=now_ms)
+            copy = ReplicaCopy(partition, follower, is_in_sync=self._is_in_sync(partition))
+            is_taken = copy.take(fetch, line, now_ms=now_ms)
         except HeadwaterError as error:
             self._note_failure(partition, error)
             is_taken = False

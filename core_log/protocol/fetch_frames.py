@@ -14,13 +14,18 @@ from headwater.core_log.protocol.frames import (
     text,
 )
 from headwater.core_log.protocol.primitives import read_varint, varint_bytes
-from headwater.core_log.protocol.replica_fetch import AGREED_TO, CLEANED_TO, DELETES_DROPPED_TO
+from headwater.core_log.protocol.replica_fetch import (
+    AGREED_TO,
+    CLEANED_TO,
+    DELETES_DROPPED_TO,
+    DROPS,
+)
 
 RACKS_FROM = 11
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 
-NO_MARKS, NO_REPLICA = (0, 0, 0), -1
+NO_MARKS, NO_REPLICA = (0, 0, 0, 0), -1
 _SHORT, _INT, _LONG = Struct(">h"), Struct(">i"), Struct(">q")
 _HEAD_TO_V14 = Struct(">iiiibii")  # replica, wait, min, max, isolation, session id and epoch
 _HEAD_FROM_V15 = Struct(">iiibii")
@@ -78,8 +83,9 @@ class FetchLine(NamedTuple, Generic[S]):
     records: Sequence[S] = ()
     record_bytes: int = 0
     diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
-    marks: tuple[int, int, int] = NO_MARKS
-    """For a follower: how far compaction goes, drops deletes, and goes on every replica in sync."""
+    marks: tuple[int, int, int, int] = NO_MARKS
+    """For a follower: how far compaction goes, drops deletes, and is known to all in sync, and how
+    often it has dropped deletes."""
     read_replica: int = NO_REPLICA  # the broker that the client should read from instead
 
 
@@ -299,13 +305,13 @@ def _write_line_head(chunks: list[bytes], index: int, line: FetchLine[S], versio
         )
 
 
-def _line_tags(diverging: tuple[int, int] | None, marks: tuple[int, int, int]) -> bytes:
+def _line_tags(diverging: tuple[int, int] | None, marks: tuple[int, int, int, int]) -> bytes:
     tags: list[bytes] = []
     if diverging is not None:  # number 0, 13 bytes, closed by its own empty tags
         tags.append(b"\x00\x0d" + _EPOCH_END.pack(*diverging) + b"\0")
-    for number, offset in zip((CLEANED_TO, DELETES_DROPPED_TO, AGREED_TO), marks, strict=True):
-        if offset:
-            tags.append(varint_bytes(number) + b"\x08" + _LONG.pack(offset))
+    for tag, number in zip((CLEANED_TO, DELETES_DROPPED_TO, AGREED_TO, DROPS), marks, strict=True):
+        if number:
+            tags.append(varint_bytes(tag) + b"\x08" + _LONG.pack(number))
     return varint_bytes(len(tags)) + b"".join(tags)
 
 

@@ -28,6 +28,9 @@ once."""
 AGREED_TO = 10_003
 """Tag of our own: the mark of compaction that all in sync have stored. In a request it is what the
 follower knows of that. Brokers of an older version neither tell nor read it."""
+DROPS = 10_004
+"""Tag of our own: how often the leader has dropped deletes, counted from 1, where it may have
+dropped any. Brokers of an older version do not tell it."""
 
 
 @request(api_key=1, versions=(18, 18), flexible_from=12)
@@ -95,6 +98,7 @@ class ReplicaFetchPartitionResponse:
     cleaned_to: Annotated[Int64, Tagged(CLEANED_TO)] = 0
     deletes_dropped_to: Annotated[Int64, Tagged(DELETES_DROPPED_TO)] = 0
     agreed_to: Annotated[Int64, Tagged(AGREED_TO)] = 0
+    drops: Annotated[Int64, Tagged(DROPS)] = 0
     aborted_transactions: Sequence[AbortedTransaction] | None = ()
     preferred_read_replica: Int32 = -1
     records: memoryview | None = None

@@ -36,6 +36,8 @@ class Follower:
     agreed_to: int = 0
     """The mark of compaction that all in sync have stored, as this leader has told it. It is asked
     again after a restart."""
+    drops: int = UNKNOWN
+    """How often this leader had dropped deletes when it was heard last."""
 
     @property
     def has_caught_up(self) -> bool:
@@ -66,6 +68,11 @@ class Follower:
         late."""
         self.told_mark = max(self.told_mark, leaders)
         self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
+
+    def on_drops(self, leaders: int) -> None:
+        """Applies how often this leader has dropped deletes by now: all that is here has either
+        come from it since, or lacks none of these deletes."""
+        self.drops = leaders
 
     def on_agreed(self, leaders: int) -> None:
         """Applies the mark up to which every replica may compact."""
@@ -113,4 +120,4 @@ class Follower:
     def on_leader(self, leader_id: int, leader_epoch: int) -> None:
         assert leader_epoch > self.leader_epoch, "leader epochs only grow"
         self.leader_id, self.leader_epoch = leader_id, leader_epoch
-        self.told_mark, self.agreed_to = UNKNOWN, 0
+        self.told_mark, self.agreed_to, self.drops = UNKNOWN, 0, UNKNOWN

@@ -383,11 +383,11 @@ def test_a_fetch_between_brokers_is_an_ordinary_one_with_more_tags(
 
 
 @given(
-    marks=st.tuples(OFFSETS, OFFSETS, OFFSETS),
+    marks=st.tuples(OFFSETS, OFFSETS, OFFSETS, OFFSETS),
     diverging=st.none() | st.tuples(INDEXES, OFFSETS),
 )
 def test_an_answer_to_a_follower_has_the_marks_of_compaction(
-    marks: tuple[int, int, int], diverging: tuple[int, int] | None
+    marks: tuple[int, int, int, int], diverging: tuple[int, int] | None
 ) -> None:
     part = FetchPart(bytes(16), 0, 3, 5, 3, 0, 7)
     line = FetchLine[Stored](0, 5, 5, 0, None, (), 0, diverging, marks)
@@ -397,7 +397,8 @@ def test_an_answer_to_a_follower_has_the_marks_of_compaction(
     _, position = read_response_header(frame, 1, 18)
     answer = decode(ReplicaFetchResponse, frame, 18, position)
     read = answer.responses[0].partitions[0]
-    assert (read.cleaned_to, read.deletes_dropped_to, read.agreed_to) == marks
+    found_marks = (read.cleaned_to, read.deletes_dropped_to, read.agreed_to, read.drops)
+    assert found_marks == marks
     found = (read.diverging_epoch.epoch, read.diverging_epoch.end_offset)
     assert found == (diverging or (-1, -1))
     assert decode(FetchResponse, frame, 18, position).responses[0].partitions[0].high_watermark == 5

@@ -124,7 +124,7 @@ class LogCleaner:
             if not still_stand(log, found, swap):
                 return  # a later pass repeats this one
             removal = log.swap_in(swap.base_offset, swap.end_offset, size=swap.size)
-            if result.tombstones_dropped:  # told with what is read from now on
+            if result.tombstones_dropped or result.markers_dropped:  # told with the next answer
                 partition.drops += 1
             await asyncio.to_thread(removal.run)
             if partition.is_offline:

@@ -89,8 +89,8 @@ class Partition:
         self.is_replicated = False
         """Whether other brokers have replicas of it, as the metadata says."""
         self.drops = 1
-        """How often compaction has dropped deletes here, counted from 1. An opened log has a new
-        leader epoch, so that the two together are never the same again."""
+        """How often compaction has dropped deletes or ends of transactions, counted from 1. With
+        the leader epoch it is never the same again: an opened log has a later one."""
         self._commit_waiters: deque[tuple[int, CommitWaiter]] = deque()
         self._sync_waiters: deque[tuple[int, Wake]] = deque()
         self._fetch_waiters: dict[Wake, bool] = {}

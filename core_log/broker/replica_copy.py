@@ -26,7 +26,7 @@ class ReplicaCopy:
         elif line.diverging_epoch.end_offset >= 0:
             leaders = EpochEnd(line.diverging_epoch.epoch, line.diverging_epoch.end_offset)
             self._truncate(self._follower.on_diverging(leaders, self._log.epochs))
-        elif self._lacks_deletes(line):
+        elif self._may_lack_ends(line):
             if self._is_in_sync:  # after an unclean election: others rely on what is here
                 return False
             self._start_over(line.log_start_offset)
@@ -34,16 +34,20 @@ class ReplicaCopy:
             self._copy(line, now_ms)
         return True
 
-    def _lacks_deletes(self, line: ReplicaFetchPartitionResponse) -> bool:
-        """Whether the leader's compaction may have dropped tombstones that this log never had:
-        values that they deleted would stay here for ever. It has not where all that is here came
-        from this leader after it last dropped any."""
-        dropped_to, log = line.deletes_dropped_to, self._log
-        if dropped_to <= log.end_offset or log.end_offset == log.start_offset:
+    def _may_lack_ends(self, line: ReplicaFetchPartitionResponse) -> bool:
+        """Whether the leader's compaction may have dropped what this log never had: tombstones, so
+        that the values which they deleted would stay here for ever, or the end of a transaction
+        that is open here. It has not where all that is here came from this leader after it last
+        dropped any."""
+        log = self._log
+        if log.end_offset == log.start_offset:
             return False
+        may_lack = line.deletes_dropped_to > log.end_offset
         if not line.drops:  # from a broker of an older version
-            return dropped_to > log.deletes_dropped_to
-        return line.drops != self._follower.drops
+            return may_lack and line.deletes_dropped_to > log.deletes_dropped_to
+        if line.cleaned_to > log.end_offset:
+            may_lack = may_lack or log.producers.first_unstable_offset() is not None
+        return may_lack and line.drops != self._follower.drops
 
     def _copy(self, line: ReplicaFetchPartitionResponse, now_ms: int) -> None:
         log, follower = self._log, self._follower

@@ -158,7 +158,7 @@ class ReplicaFetch:
         if is_throttled and line.record_bytes:
             self._quota.record(line.record_bytes)  # what is read is sent
         log, asked = partition.log, self._asked[index]
-        agreed_to, drops = partition.agreed_to, partition.drops if log.deletes_dropped_to else 0
+        agreed_to, drops = partition.agreed_to, partition.drops if log.cleaned_to else 0
         line = line._replace(marks=(log.cleaned_to, log.deletes_dropped_to, agreed_to, drops))
         has_news = (
             line.record_bytes > 0

@@ -85,7 +85,7 @@ class FetchLine(NamedTuple, Generic[S]):
     diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
     marks: tuple[int, int, int, int] = NO_MARKS
     """For a follower: how far compaction goes, drops deletes, and is known to all in sync, and how
-    often it has dropped deletes."""
+    often it has dropped deletes or ends of transactions."""
     read_replica: int = NO_REPLICA  # the broker that the client should read from instead
 
 

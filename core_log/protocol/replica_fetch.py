@@ -29,8 +29,8 @@ AGREED_TO = 10_003
 """Tag of our own: the mark of compaction that all in sync have stored. In a request it is what the
 follower knows of that. Brokers of an older version neither tell nor read it."""
 DROPS = 10_004
-"""Tag of our own: how often the leader has dropped deletes, counted from 1, where it may have
-dropped any. Brokers of an older version do not tell it."""
+"""Tag of our own: how often the leader has dropped deletes or ends of transactions, counted from 1,
+where it has compacted. Brokers of an older version do not tell it."""
 
 
 @request(api_key=1, versions=(18, 18), flexible_from=12)

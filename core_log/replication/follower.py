@@ -37,7 +37,7 @@ class Follower:
     """The mark of compaction that all in sync have stored, as this leader has told it. It is asked
     again after a restart."""
     drops: int = UNKNOWN
-    """How often this leader had dropped deletes when it was heard last."""
+    """How often this leader had dropped deletes or ends of transactions when it was heard last."""
 
     @property
     def has_caught_up(self) -> bool:
@@ -70,8 +70,8 @@ class Follower:
         self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
 
     def on_drops(self, leaders: int) -> None:
-        """Applies how often this leader has dropped deletes by now: all that is here has either
-        come from it since, or lacks none of these deletes."""
+        """Applies how often this leader has dropped deletes or ends of transactions by now: all
+        that is here has either come from it since, or lacks none of these."""
         self.drops = leaders
 
     def on_agreed(self, leaders: int) -> None:

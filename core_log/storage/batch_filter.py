@@ -136,6 +136,7 @@ class CleaningStats:
     tombstones_dropped: int = 0
     deletes_dropped_to: int = 0
     """No tombstone at or above this offset was dropped for its age."""
+    markers_dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,7 @@ class BatchFilter:
         is_dropped = discard & (~is_control | is_past)
         gets_horizon = discard & is_control & (horizons < 0)
         is_read = is_covered & ~is_dropped & (counts > 0) & (~is_control | gets_horizon)
+        self.tally.markers_dropped += int((is_dropped & is_control & (counts > 0)).sum())
         kept_counts = np.where(is_dropped, 0, counts)
         record_masks = []
         for records in self._read_records(chunk, np.flatnonzero(is_read)):

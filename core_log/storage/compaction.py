@@ -85,6 +85,8 @@ class CompactionResult:
     records_kept: int
     keyless_dropped: int
     tombstones_dropped: int
+    markers_dropped: int
+    """Ends of transactions of which no record was left."""
     unreadable: tuple[int, ...]
     """Starts of batches whose records contradict their headers; they stay unchanged."""
     bytes_before: int

@@ -83,6 +83,7 @@ class Compaction:
             records_kept=tally.records_kept,
             keyless_dropped=self._keyless,
             tombstones_dropped=tally.tombstones_dropped,
+            markers_dropped=tally.markers_dropped,
             unreadable=tuple(sorted(self._unreadable)),
             bytes_before=sum(segment.size for segment in taken),
             bytes_after=sum(swap.size for swap in swaps),

@@ -1,35 +1,65 @@
-"""A replica that is copied while deletes are dropped: no deleted value comes back."""
+"""A replica that is copied while deletes, or ends of transactions, are dropped: no value comes back
+that was deleted or aborted."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
 from headwater.core_log.broker import replica_fetcher
-from headwater.core_log.records.record_codec import decode_batch
-from tests.builders import START_MS
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from tests.builders import START_MS, values_of
 from tests.core_log.broker.replicated import Node, Replicated
 from tests.core_log.broker.test_replica_fetcher import until
 from tests.core_log.broker.test_replicated_compaction import SETTINGS, cleaner_of, put
 
-THIRD = 3
+THIRD, PRODUCER = 3, 99
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[Replicated]:
-    """The third has nothing, and is away. The others have a value and, much later, its delete."""
+@pytest.fixture(params=["deleted", "aborted"])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Replicated]:
+    """The third has nothing, and is away. The others have a value and, much later, its end."""
+    is_deleted = request.param == "deleted"
     cluster = Replicated()
     await cluster.create(**SETTINGS)
     leader = cluster.nodes[1]
     leave(cluster)
     await cluster.tell(1, 2, 3)
-    await put(leader, "gone", "secret")
+    if is_deleted:
+        await put(leader, "gone", "secret")
+    else:
+        await put_in_a_transaction(leader, "gone")
     for number in range(6):
         await put(leader, f"kept {number}", "value")
-    await put(leader, "gone", None)
+    if is_deleted:
+        await put(leader, "gone", None)
+    else:
+        end_transaction(leader, commit=False)
+        await put_in_a_transaction(leader, "later", sequence=1)
+        end_transaction(leader, commit=True)
     for number in range(6, 10):
         await put(leader, f"kept {number}", "value")
     yield cluster
     await cluster.close()
+
+
+async def put_in_a_transaction(node: Node, key: str, *, sequence: int = 0) -> None:
+    record = PlainRecord(key.encode(), b"secret", timestamp_ms=START_MS)
+    data = encode_batch(
+        [record],
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    partition = node.partition
+    partition.log.append(memoryview(data), BatchHeader.read(data), leader_epoch=0, now_ms=START_MS)
+    partition.on_written(is_urgent=True)
+    await partition.wait_committed(partition.log.end_offset)
+
+
+def end_transaction(node: Node, *, commit: bool) -> None:
+    node.partition.append_marker(PRODUCER, 0, commit=commit, coordinator_epoch=0, now_ms=START_MS)
 
 
 def leave(cluster: Replicated) -> None:
@@ -49,22 +79,38 @@ async def lead(cluster: Replicated, node_id: int) -> None:
     await cluster.tell(1, 2, 3)
 
 
-async def drop_deletes(node: Node) -> None:
-    """The first time finds the value, the second its delete."""
-    for later_ms in (0, 1):
+async def drop_ends(node: Node) -> None:
+    """The first time finds the value, later ones its end."""
+    for later_ms in range(4):
         for number in range(4):
             await put(node, f"more {number}", "value")
         await cleaner_of(node).clean_what_is_due(START_MS + later_ms)
 
 
 def contents(node: Node) -> dict[bytes, bytes | None]:
+    """As who reads what is committed sees it."""
+    log, found = node.partition.log, dict[bytes, bytes | None]()
+    aborted = log.find_aborted(0, log.end_offset)
+    for batch in log.batches(log.start_offset):
+        header, records = decode_batch(bytes(batch))
+        is_aborted = any(
+            header.producer_id == each.producer_id
+            and each.first_offset <= header.base_offset <= each.last_offset
+            for each in aborted
+        )
+        if not header.is_control and not is_aborted:
+            found |= {each.key: each.value for each in records if each.key is not None}
+    return found
+
+
+def markers(node: Node) -> list[int]:
     log = node.partition.log
-    return {
-        record.key: record.value
-        for each in log.batches(log.start_offset)
-        for record in decode_batch(bytes(each))[1]
-        if record.key is not None
-    }
+    headers = [BatchHeader.read(each) for each in log.batches(log.start_offset)]
+    return [each.base_offset for each in headers if each.is_control and each.record_count]
+
+
+def unstable(node: Node) -> int | None:
+    return node.partition.log.producers.first_unstable_offset()
 
 
 async def copy_the_value_alone(cluster: Replicated, patch: pytest.MonkeyPatch) -> None:
@@ -76,16 +122,16 @@ async def copy_the_value_alone(cluster: Replicated, patch: pytest.MonkeyPatch) -
         await until(lambda: third.partition.log.end_offset > 2)
         leave(cluster)
     await cluster.tell(1, 2, 3)
-    assert contents(third)[b"gone"] is not None
+    assert [offset for offset, _ in values_of(third.partition.log)][:1] == [0]
     assert third.partition.log.end_offset < 7
 
 
-async def test_a_copy_that_goes_on_from_another_leader_brings_no_deleted_value_back(
+async def test_a_copy_that_goes_on_from_another_leader_brings_no_value_back(
     cluster: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one has dropped the delete, and the other still has the value."""
+    """The one has dropped its end, and the other still has the value."""
     first, _, third = cluster.nodes.values()
-    await drop_deletes(first)
+    await drop_ends(first)
     await lead(cluster, 2)
 
     await copy_the_value_alone(cluster, monkeypatch)
@@ -93,22 +139,22 @@ async def test_a_copy_that_goes_on_from_another_leader_brings_no_deleted_value_b
     await come_back(cluster)
     await until(lambda: THIRD in cluster.state.in_sync)
 
-    assert first.partition.log.deletes_dropped_to > 7
-    assert contents(third) == contents(first)
+    assert b"gone" not in contents(first) and 7 not in markers(first)
+    assert (contents(third), unstable(third)) == (contents(first), None)
 
 
-async def test_a_copy_that_goes_on_after_a_break_brings_no_deleted_value_back(
+async def test_a_copy_that_goes_on_after_a_break_brings_no_value_back(
     cluster: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its leader had told how far deletes may be dropped, and dropped them meanwhile."""
+    """Its leader dropped meanwhile what it had told before that it may drop."""
     first, second, third = cluster.nodes.values()
-    await drop_deletes(first)
+    await drop_ends(first)
     await lead(cluster, 2)
 
     await copy_the_value_alone(cluster, monkeypatch)
-    await drop_deletes(second)
+    await drop_ends(second)
     await come_back(cluster)
     await until(lambda: THIRD in cluster.state.in_sync)
 
-    assert b"gone" not in contents(second)
-    assert contents(third) == contents(second)
+    assert b"gone" not in contents(second) and 7 not in markers(second)
+    assert (contents(third), unstable(third)) == (contents(second), None)

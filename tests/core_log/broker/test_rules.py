@@ -104,7 +104,7 @@ def delete_without_joiners(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_deleted_values(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicaCopy, "_lacks_deletes", lambda self, line: False)
+    patch.setattr(ReplicaCopy, "_may_lack_ends", lambda self, line: False)
 
 
 COMPACTED = compaction.SETTINGS

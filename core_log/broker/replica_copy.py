@@ -55,7 +55,8 @@ class ReplicaCopy:
         if any(new > old for new, old in zip(marks, self.marks, strict=True)):
             log.note_cleaned(cleaned_to=marks[0], deletes_dropped_to=marks[1])
         follower.on_agreed(line.agreed_to)
-        follower.on_drops(line.drops)
+        if line.drops:  # an answer with a high watermark alone has none of this
+            follower.on_drops(line.drops)
         if line.records:
             self.partition.append_fetched(line.records, now_ms=now_ms)
         follower.on_high_watermark(line.high_watermark)

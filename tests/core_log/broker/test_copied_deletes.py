@@ -2,12 +2,16 @@
 that was deleted or aborted."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from headwater.core_log.broker import replica_fetcher
+from headwater.core_log.broker.replica_copy import ReplicaCopy
+from headwater.core_log.protocol.replica_fetch import ReplicaFetchPartitionResponse
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from headwater.core_log.replication.follower import FollowerFetch
 from tests.builders import START_MS, values_of
 from tests.core_log.broker.replicated import Node, Replicated
 from tests.core_log.broker.test_replica_fetcher import until
@@ -158,3 +162,26 @@ async def test_a_copy_that_goes_on_after_a_break_brings_no_value_back(
 
     assert b"gone" not in contents(second) and 7 not in markers(second)
     assert (contents(third), unstable(third)) == (contents(second), None)
+
+
+async def test_a_copy_goes_on_after_an_answer_with_a_high_watermark_alone(
+    cluster: Replicated,
+) -> None:
+    """Such an answer does not say how often deletes were dropped."""
+    first, _, third = cluster.nodes.values()
+    partition = third.partition
+    follower = partition.follower
+    assert follower is not None
+    copy = ReplicaCopy(partition, follower, is_in_sync=False)
+    fetch = FollowerFetch(0, -1, follower.leader_epoch)
+    batches = [memoryview(bytes(each)) for each in first.partition.log.batches(0)]
+    compacted = {"cleaned_to": 9, "deletes_dropped_to": 9, "drops": 2}
+
+    for records in (batches[0], None, batches[1]):
+        told: dict[str, Any] = compacted if records else {}
+        line = ReplicaFetchPartitionResponse(
+            high_watermark=9, log_start_offset=0, records=records, **told
+        )
+        copy.take(fetch, line, now_ms=START_MS)
+
+    assert (partition.log.start_offset, partition.log.end_offset) == (0, 2)

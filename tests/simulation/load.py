@@ -277,7 +277,7 @@ class ReaderClient(Client):
 
     async def step(self) -> None:
         if self._random.random() < 0.2:
-            await self._ask_marks()
+            await self.ask_marks()
         for each in await self.log.fetch(self._next, limit=POLL, isolation=self._isolation):
             start = self._next[each.partition]
             records = records_in(each.data, from_offset=start)
@@ -286,7 +286,7 @@ class ReaderClient(Client):
             )
             self._next[each.partition] = each.next_offset
 
-    async def _ask_marks(self) -> None:
+    async def ask_marks(self) -> None:
         asked_at = self.seen.place()
         found = await self.log.bounds(self._next)
         told_at = self.seen.place()

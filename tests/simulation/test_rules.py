@@ -67,6 +67,38 @@ async def leader_comes_back_after_it_was_cut_off(world: World) -> None:
     world.network.restore(ways)
 
 
+async def old_leader_is_asked_after_another_one(world: World) -> None:
+    """By a client that has not heard of its successor, while another one has."""
+    await asyncio.sleep(WORK_S)
+    leader = leader_of(world)
+    others = [each for each in world.machines if each is not leader]
+    unaware = world.open_reader("unaware", knowing=world.machines)
+    await unaware.ask_marks()
+    ways = separate(world, leader)
+    await asyncio.sleep(5.0)
+    aware = world.open_reader("aware", knowing=others)
+    await aware.ask_marks()
+    asking = asyncio.ensure_future(unaware.ask_marks())
+    await asyncio.wait([asking], timeout=WORK_S)
+    world.network.restore(ways)
+    await asking
+    for each in (unaware, aware):
+        await each.log.close()
+
+
+async def follower_of_two_replicas_dies(world: World) -> None:
+    """The quorum goes on, since the third node has nothing of that partition."""
+    await asyncio.sleep(WORK_S)
+    leader = leader_of(world)
+    numbered = {each: node for node, each in enumerate(world.machines, 1)}
+    follower = next(each for each in world.machines if each is not leader)
+    await world.move(ORDERS[0], (numbered[leader], numbered[follower]))
+    await asyncio.sleep(WORK_S)
+    follower.kill()
+    await asyncio.sleep(5.0)
+    follower.boot()
+
+
 SELDOM = {"housekeeping_interval_ms": 3_000}
 """So that much is to be compacted each time."""
 
@@ -124,6 +156,17 @@ def compact_what_is_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "agreed_to", property(lambda self: self.log.cleaned_to))
 
 
+def commit_below_the_minimum(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leader, "has_enough_in_sync", property(lambda self: True))
+
+
+def answer_without_proof(patch: pytest.MonkeyPatch) -> None:
+    async def wait(self: Partition, question: int) -> None:
+        self.check_led()
+
+    patch.setattr(Partition, "wait_proved", wait)
+
+
 @pytest.mark.parametrize(
     ("take_out", "problem"),
     [
@@ -158,10 +201,12 @@ def test_files_show_that_a_history_keeps_what_diverges(monkeypatch: pytest.Monke
     ("take_out", "accidents", "settings"),
     [
         pytest.param(commit_what_the_own_disk_has, leader_dies_without_peers, {}, id="R1"),
+        pytest.param(commit_below_the_minimum, follower_of_two_replicas_dies, {}, id="R2"),
         pytest.param(keep_what_diverges, leader_comes_back_after_it_was_cut_off, {}, id="R4"),
         pytest.param(
             compact_at_once, follower_hears_nothing_of_compaction, SELDOM, id="R9 announcement"
         ),
+        pytest.param(answer_without_proof, old_leader_is_asked_after_another_one, {}, id="R8"),
         pytest.param(
             compact_what_is_stored, follower_hears_nothing_of_compaction, SELDOM, id="R9 agreement"
         ),

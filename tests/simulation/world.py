@@ -236,6 +236,19 @@ class World:
         open_log = simulated_log(name, self.network, *self._addresses, rack=rack)
         return Wiring(name, open_log, self._clock, self._fork(), self.seen)
 
+    async def move(self, at: TopicPartition, replicas: Sequence[int]) -> None:
+        """Moves a partition to these nodes, and returns before it is there."""
+        log = self._new_log("mover")
+        await log.brokers.move({at: replicas})
+        await log.close()
+
+    def open_reader(self, name: str, *, knowing: Sequence[Machine]) -> ReaderClient:
+        """One more reader, which begins at these machines."""
+        addresses = [(each.name, PORT) for each in knowing]
+        open_log = simulated_log(name, self.network, *addresses)
+        wiring = Wiring(name, open_log, self._clock, self._fork(), self.seen)
+        return ReaderClient(wiring, ORDERS, Isolation.UNCOMMITTED)
+
     def _fork(self) -> Random:
         return Random(self.random.random())
 

@@ -164,6 +164,22 @@ async def test_a_copy_that_goes_on_after_a_break_brings_no_value_back(
     assert (contents(third), unstable(third)) == (contents(second), None)
 
 
+async def test_a_copy_that_goes_on_by_the_marks_alone_is_found(
+    cluster: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it did before leaders counted how often they had dropped any."""
+
+    def may_lack_ends(self: ReplicaCopy, line: ReplicaFetchPartitionResponse) -> bool:
+        log, dropped_to = self.partition.log, line.deletes_dropped_to
+        is_news = dropped_to > log.deletes_dropped_to and dropped_to > log.end_offset
+        return is_news and log.end_offset > log.start_offset
+
+    monkeypatch.setattr(ReplicaCopy, "_may_lack_ends", may_lack_ends)
+
+    with pytest.raises(AssertionError, match="gone"):
+        await test_a_copy_that_goes_on_after_a_break_brings_no_value_back(cluster, monkeypatch)
+
+
 async def test_a_copy_goes_on_after_an_answer_with_a_high_watermark_alone(
     cluster: Replicated,
 ) -> None:

@@ -200,6 +200,7 @@ class MysqlSession:
             charsets,
             is_mariadb,
             server.has_gtids,
+            server.folds_names,
             skips=position if oldest else None,
             created=self._created(position),
         )

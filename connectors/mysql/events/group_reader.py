@@ -76,6 +76,8 @@ class BinlogGroupReader:
     is_mariadb: bool
     has_gtids: bool = True
     """Whether every new transaction of the server has a GTID."""
+    folds_names: bool = False
+    """Whether names of tables are the same in any letter case, and stored in small letters."""
     stops_at: FilePosition | None = None
     """No event is taken behind this place until it is None again."""
     skips: BinlogPosition | None = None
@@ -379,14 +381,17 @@ class BinlogGroupReader:
         if statement.kind is StatementKind.ROWS:
             self._suspect(self.tables, NOT_ROWS)
             return
-        named = [name for name in self.tables if statement.may_name(name) or not query.is_readable]
         if statement.kind is StatementKind.TRUNCATE and query.is_readable:
-            for name in named:
+            is_named = statement.may_name if self.folds_names else statement.names_exactly
+            for name in filter(is_named, self.tables):
                 self._truncate(name, decoded)
             return
+        named = [name for name in self.tables if statement.may_name(name) or not query.is_readable]
         self._suspect(named, f"DDL: {' '.join(query.text.split())[:200]}")
         for each in statement.names:
             name = TableId(each.qualifier or statement.database, each.text)
+            if self.folds_names:
+                name = TableId(name.namespace.lower(), name.name.lower())
             if name not in self.tables and self.captures(name):
                 self.suspects.setdefault(name, "")
 

@@ -67,6 +67,13 @@ class MysqlStatement:
                 return True
         return False
 
+    def names_exactly(self, table: TableId) -> bool:
+        """Whether it names the table on a server that compares the letter case of names."""
+        return any(
+            (each.qualifier or self.database or table.namespace, each.text) == table
+            for each in self.names
+        )
+
 
 START_WORDS = {
     "BEGIN": StatementKind.BEGIN,
@@ -89,6 +96,8 @@ BEFORE_OBJECT = {
     "SECURITY", "IF", "NOT", "EXISTS", "ONLINE", "OFFLINE", "IGNORE", "VECTOR", "AGGREGATE",
     "INVOKER", "UNDEFINED", "MERGE", "TEMPTABLE", "IGNORED",
 }  # fmt: skip
+BEFORE_TABLE = {"TABLE", "TO", "EXISTS", "WITH", "LIKE"}
+"""Reserved words, which are no names unless they are quoted."""
 DATABASES = {"DATABASE", "SCHEMA"}
 XA_KINDS = {
     "START": StatementKind.XA_START, "BEGIN": StatementKind.XA_START,
@@ -104,7 +113,7 @@ def read_statement(text: str, database: str) -> MysqlStatement:
     """Returns what the statement may do; `database` is its session's."""
     if text == "BEGIN":
         return BEGIN
-    tokens = list(_tokens(text))
+    tokens = _without_settings(list(_tokens(text)))
     words = [token.upper() for token, is_word in tokens if is_word]
     first = words[0] if words else ""
     if first in START_WORDS:
@@ -121,6 +130,8 @@ def read_statement(text: str, database: str) -> MysqlStatement:
     names = tuple(_names(tokens))
     if first in ROWS:
         return MysqlStatement(StatementKind.ROWS, names, database)
+    if first == "TRUNCATE":
+        return MysqlStatement(StatementKind.TRUNCATE, _truncated_table(tokens), database)
     return _ddl(first, words, names, database)
 
 
@@ -129,8 +140,6 @@ def _ddl(
 ) -> MysqlStatement:
     objects = [word for word in words[1:] if word not in BEFORE_OBJECT]
     subject = objects[0] if objects else ""
-    if first == "TRUNCATE":
-        return MysqlStatement(StatementKind.TRUNCATE, names, database)
     if first == "RENAME" and subject in ("USER", "ROLE"):
         return MysqlStatement(StatementKind.HARMLESS)
     if first in ("CREATE", "ALTER", "DROP"):
@@ -144,6 +153,22 @@ def _ddl(
         if first == "CREATE" and subject == "TABLE":
             return MysqlStatement(StatementKind.CREATE_TABLE, _made_table(names), database)
     return MysqlStatement(StatementKind.CHANGE, names, database)
+
+
+def _without_settings(tokens: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, bool]]:
+    """Returns the statement within `SET STATEMENT variable=value FOR ...` of MariaDB."""
+    words = [token.upper() if is_word else "" for token, is_word in tokens]
+    if words[:2] == ["SET", "STATEMENT"] and "FOR" in words:
+        return tokens[words.index("FOR") + 1 :]
+    return tokens
+
+
+def _truncated_table(tokens: Sequence[tuple[str, bool]]) -> tuple[Name, ...]:
+    """Returns the one name: behind it may be `WAIT` or `NOWAIT`, which are no tables."""
+    rest = tokens[1:]
+    if rest and rest[0][1] and rest[0][0].upper() == "TABLE":
+        rest = rest[1:]
+    return tuple(_names(rest))[:1]
 
 
 def _made_table(names: tuple[Name, ...]) -> tuple[Name, ...]:
@@ -183,5 +208,10 @@ def _names(tokens: Sequence[tuple[str, bool]]) -> Iterator[Name]:
             continue
         if at + 1 < len(texts) and texts[at + 1] == "\0.":
             continue
-        is_qualified = at > 1 and texts[at - 1] == "\0."
+        is_qualified = at > 1 and texts[at - 1] == "\0." and not _ends_clause(*tokens[at - 2])
         yield Name(text, texts[at - 2] if is_qualified else "")
+
+
+def _ends_clause(token: str, is_word: bool) -> bool:
+    """Whether no database ends here: MariaDB takes `.t` for a table of the session's database."""
+    return token.startswith("\0") or (is_word and token.upper() in BEFORE_TABLE)

@@ -58,6 +58,8 @@ class MysqlServer:
     """The server's uuid; MariaDB has only its server id."""
     has_gtids: bool
     checksum: str
+    folds_names: bool = False
+    """Whether names of tables are the same in any letter case (`lower_case_table_names`)."""
 
     @property
     def name(self) -> str:
@@ -101,8 +103,9 @@ def identify(connection: MysqlConnection) -> MysqlServer:
                 hint="use MySQL 8.0 or newer, or MariaDB 10.5 or newer",
             )
         checksum = str(connection.value("SELECT @@global.binlog_checksum"))
+        folds_names = int(connection.value("SELECT @@global.lower_case_table_names")) != 0
         if is_mariadb:
             identity = f"mariadb:{connection.value('SELECT @@global.server_id')}"
-            return MysqlServer(version, numbers, True, identity, True, checksum)
+            return MysqlServer(version, numbers, True, identity, True, checksum, folds_names)
         uuid, mode = connection.rows("SELECT @@global.server_uuid, @@global.gtid_mode")[0]
-        return MysqlServer(version, numbers, False, str(uuid), mode == "ON", checksum)
+        return MysqlServer(version, numbers, False, str(uuid), mode == "ON", checksum, folds_names)

@@ -34,6 +34,7 @@ def has_changes_between(
         catalog.captures,
         catalog.charsets(connection),
         server.is_mariadb,
+        folds_names=server.folds_names,
     )
     decoder = BinlogDecoder(
         server.is_mariadb, has_checksum=server.checksum.upper() == "CRC32", wants=reader.wants

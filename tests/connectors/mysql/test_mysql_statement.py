@@ -31,6 +31,14 @@ ORDERS = TableId("shop", "orders")
         'ALTER TABLE "orders" ADD c int',
         "-- a comment\nALTER TABLE orders ADD c int",
         "SOMETHING NEW orders",
+        "ALTER TABLE .orders ADD c int",
+        "DROP TABLE IF EXISTS a, .orders",
+        "RENAME TABLE a TO .orders",
+        "TRUNCATE .orders",
+        "TRUNCATE TABLE orders WAIT 10",
+        "SET STATEMENT max_statement_time=60 FOR ALTER TABLE orders ADD c int",
+        "/* a tool */ set statement lock_wait_timeout=1, sql_mode='' for truncate shop.orders",
+        "SET STATEMENT sql_mode=SUBSTRING('abc' FROM 1 FOR 2) FOR DROP TABLE orders",
     ],
 )
 def test_ddl_that_names_a_table_may_change_it(text: str) -> None:
@@ -54,6 +62,9 @@ def test_ddl_that_names_a_table_may_change_it(text: str) -> None:
         "CREATE TABLE _orders_gho LIKE orders",
         "CREATE TABLE IF NOT EXISTS shop.other SELECT * FROM orders",
         "CREATE TABLE lines (id int, FOREIGN KEY (id) REFERENCES orders (id))",
+        "TRUNCATE TABLE lines WAIT 10 /* orders */",
+        "TRUNCATE `table`.orders",
+        "SET STATEMENT max_statement_time=60 FOR TRUNCATE lines",
     ],
 )
 def test_ddl_of_other_tables_does_not_name_it(text: str) -> None:
@@ -63,6 +74,14 @@ def test_ddl_of_other_tables_does_not_name_it(text: str) -> None:
 def test_a_name_without_database_is_one_of_the_sessions() -> None:
     assert not read_statement("ALTER TABLE orders ADD c int", "elsewhere").may_name(ORDERS)
     assert read_statement("ALTER TABLE orders ADD c int", "").may_name(ORDERS)
+
+
+@pytest.mark.parametrize("table", ["truncate", "table", "WAIT", "Lines", "lines_2"])
+def test_a_truncate_names_one_table(table: str) -> None:
+    statement = read_statement("TRUNCATE TABLE lines WAIT 10", "shop")
+
+    assert statement.names_exactly(TableId("shop", "lines"))
+    assert not statement.names_exactly(TableId("shop", table))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +99,8 @@ def test_a_name_without_database_is_one_of_the_sessions() -> None:
         "ALTER USER a IDENTIFIED BY 'x' RETAIN CURRENT PASSWORD",
         "CREATE DATABASE more",
         "ALTER DATABASE shop CHARACTER SET utf8mb4",
+        "SET STATEMENT max_statement_time=60 FOR ANALYZE TABLE orders",
+        "SET PASSWORD FOR orders = 'x'",
         "",
     ],
 )

@@ -35,6 +35,7 @@ from headwater.pipelines.journal.inventory import (
     leavings_of,
 )
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
+from headwater.pipelines.journal.replacements import part_of
 from headwater.pipelines.journal.schemas import read_schemas, schemas_home
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ async def drop_table_from_log(
     generations = Generations.of(positions)
     firsts = {generations.first(topic) for topic in topics}
     own = {*parts, *(f"{kind}{first}" for kind in (GENERATION, FILLING) for first in firsts)}
+    own |= {part_of(stored.schema.table) for topic, stored in every.items() if topic in topics}
     gone = dict.fromkeys(sorted(own & positions.keys()))
     if gone:
         async with writer.transaction() as transaction:

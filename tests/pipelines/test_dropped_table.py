@@ -1,11 +1,15 @@
 """One table is reset, and read anew by the next run, while the others stay as they are."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import replacements_of
 from headwater.pipelines.terminal import exit_codes
 from tests.databases import Guest
 from tests.pipelines.test_failed_tables import CAST, TABLES, make_tables, pipeline
@@ -116,3 +120,36 @@ def test_a_table_of_postgresql_that_is_dropped_is_read_anew_beside_the_stream(
     for table in ("orders", "items"):
         question = f"SELECT id, note FROM {table} ORDER BY id"
         assert rows(tmp_path / "target.db", question) == guest.rows(question)
+
+
+def test_a_quarantined_table_that_is_dropped_is_quarantined_no_more(
+    guest: Guest, tmp_path: Path, headwater: Any
+) -> None:
+    given = POSTGRES.replace("pipeline: shop", "pipeline: {{name: shop, schema_changes: fail}}")
+    text, file = given.format(url=guest.owner), tmp_path / "pipeline.yaml"
+    for table in ("orders", "items"):
+        guest.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, note text)")
+        guest.execute(f"INSERT INTO {table} VALUES (1, 'old')")
+
+    async def run(world: World) -> Any:
+        with suppress(HeadwaterError):  # of the quarantined table
+            await world.run()
+        return replacements_of(await load_positions(world.log, "shop"))
+
+    tell(tmp_path, text, run)
+    guest.until_nobody_streams()
+    guest.execute("ALTER TABLE orders ALTER note TYPE varchar(1) USING 'x'")
+    before = tell(tmp_path, text, run)
+    guest.until_nobody_streams()
+    ran = headwater("drop", "shop/orders", "--data", "--yes", "-f", file)
+
+    async def again(world: World) -> Any:
+        return await run(world), await world.verified()
+
+    after, verdicts = tell(tmp_path, text, again)
+    guest.until_nobody_streams()
+
+    assert [each.name for each in before] == ["orders"] and not after
+    assert ran.code == exit_codes.OK and "position of public.orders, 3 parts" in ran.data
+    assert all(each.is_equal for each in verdicts.values()), verdicts
+    assert {table for table, _ in verdicts} == {"public.orders", "public.items"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql as my
 
 from headwater.connectors.sql.columns import SelectedColumn, batch_of, columns_of, reading_of
 from headwater.connectors.sql.settings import SqlSourceSettings, check_lag
@@ -218,7 +219,9 @@ class Database:
         schema = TableSchema(table, tuple(each.column for each in readings), key)
         order = (*cursor, *(name for name in key if name not in cursor))
         if self.engine.dialect.name != "postgresql" and any(
-            pa.types.is_binary(schema.column(name).type) for name in order
+            pa.types.is_binary(schema.column(name).type)
+            or isinstance(there.columns[name].type, my.BIT)
+            for name in order
         ):
             # Text has no common conversion to bytes: such a table is read in one part.
             order = cursor = ()
@@ -236,13 +239,9 @@ class Database:
         self, table: SqlTable, *, after: Sequence[str] | None, at_least: str | None
     ) -> sa.Select[Any]:
         there = table.there
-        ordered = [there.c[name] for name in table.order]
+        ordered = [_compared(there.c[name], self.engine.dialect.name) for name in table.order]
         columns = [
-            sa.cast(there.c[each.column.name], _text_type(self.engine.dialect.name)).label(
-                each.column.name
-            )
-            if each.as_text
-            else there.c[each.column.name]
+            _shown(there.c[each.column.name], self.engine.dialect.name, as_text=each.as_text)
             for each in table.readings
         ]
         question = sa.select(*columns)
@@ -391,6 +390,26 @@ def _beyond(ordered: Sequence[Any], after: Sequence[str]) -> Any:
         same = [ordered[each] == _literal(after[each]) for each in range(index)]
         cases.append(sa.and_(*same, column > _literal(after[index])))
     return sa.and_(ordered[0] >= _literal(after[0]), sa.or_(*cases))
+
+
+def _compared(column: Any, dialect: str) -> Any:
+    """Returns what rows are ordered and compared by. MySQL orders by the numbers of labels, and
+    compares their texts; to SQLite a number is before any text, if its column has no type."""
+    if dialect == "sqlite" and isinstance(column.type, sa.types.NullType):
+        return sa.cast(column, sa.Text())
+    if not isinstance(column.type, my.ENUM | my.SET):
+        return column
+    text = sa.func.convert(column.op("USING")(sa.literal_column("utf8mb4")))
+    return sa.cast(text, sa.LargeBinary())
+
+
+def _shown(column: Any, dialect: str, *, as_text: bool) -> Any:
+    """Returns what is selected. MySQL shows a FLOAT with six digits, but a DOUBLE with all."""
+    if as_text:
+        return sa.cast(column, _text_type(dialect)).label(column.name)
+    if isinstance(column.type, my.FLOAT):
+        return (column * sa.literal_column("1e0")).label(column.name)
+    return column
 
 
 def _literal(text: str) -> Any:

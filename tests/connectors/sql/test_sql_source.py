@@ -222,6 +222,50 @@ async def test_the_end_of_a_day_is_a_time_and_a_key(shop: Shop) -> None:
     assert seconds == [[0], [86_399], [86_400]]
 
 
+KEYS = {
+    "sqlite": {"": "(1), (2), (10)", "REAL": "(0.1), (0.2), (1e300)"},
+    "postgresql": {
+        "mood": "('z'), ('m'), ('a')",
+        "REAL": "(16777.71), (16777.72), (16777.73)",
+        "NUMERIC": "(12345678901234567890.1), (12345678901234567890.2), (3)",
+    },
+    "mariadb": {
+        "ENUM('z', 'm', 'a')": "('z'), ('m'), ('a')",
+        "ENUM('a', 'A') CHARACTER SET latin1 COLLATE latin1_bin": "('a'), ('A')",
+        "SET('z', 'm', 'a')": "('z'), ('m'), ('z,a')",
+        "FLOAT": "(16777.71), (16777.72), (16777.73)",
+        "DECIMAL(25, 1)": "(12345678901234567890.1), (12345678901234567890.2), (3)",
+        "BIT(8)": "(1), (65), (66)",
+    },
+}
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2])
+async def test_a_key_of_any_type_is_read_in_parts_that_leave_no_row_out(
+    shop: Shop, batch_rows: int
+) -> None:
+    if shop.kind == "postgresql":
+        shop.execute("CREATE TYPE mood AS ENUM ('z', 'm', 'a')")
+    kinds = [*KEYS[shop.kind].items()]
+    for number, (kind, values) in enumerate(kinds):
+        key = f"k {kind} NOT NULL, n INTEGER DEFAULT {{}} NOT NULL, PRIMARY KEY (k, n)"
+        shop.execute(
+            f"CREATE TABLE t{number} ({key.format(1)})",
+            f"INSERT INTO t{number} (k) VALUES {values}",
+            f"INSERT INTO t{number} SELECT k, 2 FROM t{number}",
+        )
+
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    async for batch in shop.source(batch_rows=batch_rows).changes({}):
+        for changes in batch.tables:
+            rows = [tuple(row.values()) for row in changes.rows.to_pylist()]
+            found.setdefault(changes.schema.table.name, []).extend(rows)
+
+    for number, (kind, values) in enumerate(kinds):
+        rows = found[f"t{number}"]
+        assert len(rows) == len(set(rows)) == 2 * values.count("("), kind
+
+
 async def test_names_of_any_letters_are_quoted(shop: Shop) -> None:
     quote = "`" if shop.kind == "mariadb" else '"'
     strange = 'we"ird; DROP TABLE canary; -- 100% `ü'

@@ -75,7 +75,7 @@ def _definition(table: MysqlTable, column: str) -> ColumnDefinition:
 
 def _ordered(definition: ColumnDefinition) -> str:
     name = identifier(definition.name)
-    return f"{name} + 0" if definition.data_type in BY_NUMBER else name
+    return f"CAST({name} AS UNSIGNED)" if definition.data_type in BY_NUMBER else name
 
 
 def _beyond(key: Sequence[ColumnDefinition], cells: Sequence[bytes], sign: str) -> str:

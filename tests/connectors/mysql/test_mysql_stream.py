@@ -354,6 +354,7 @@ async def test_chunks_that_are_read_while_rows_change_end_equal(
     [
         "bigint unsigned", "varchar(20) COLLATE utf8mb4_general_ci", "varbinary(20)",
         "enum('c', 'a', 'b')", "decimal(20,3)", "datetime(3)", "bit(9)",
+        f"set({', '.join(map(repr, map(str, range(64))))})",
     ],
     ids=lambda kind: kind.partition("(")[0].partition(" ")[0],
 )  # fmt: skip
@@ -364,6 +365,7 @@ async def test_chunks_by_keys_of_every_type_have_each_row_once_and_in_order(
         "varchar": "CONCAT(CHAR(97 + n % 26), 'ö', n)",
         "varbinary": "UNHEX(LPAD(HEX(n * 7), 6, 0))",
         "enum": "1 + n % 3",
+        "set": "CAST(9223372036854775808 AS UNSIGNED) + n % 7",
         "decimal": "n / 8 - 9",
         "datetime": "'2026-01-01' + INTERVAL n SECOND",
     }

@@ -272,7 +272,7 @@ class FileOrigin(NamedTuple):
                 "connector": "files",
                 "name": self.pipeline,
                 "ts_ms": times["ts_ms"],
-                "snapshot": "false",
+                "snapshot": "incremental" if is_repeat else "false",
                 "db": None,
                 "sequence": None,
                 "ts_us": times["ts_us"],

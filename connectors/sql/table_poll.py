@@ -39,6 +39,8 @@ class PolledTable:
 
     after: list[str] | None = None
     """The last value of the cursor."""
+    was_read: bool = False
+    """Whether an earlier run, or an earlier reading of this one, has emitted its rows."""
     remembered: PreviousRows = field(default_factory=PreviousRows)
     is_read: bool = False
     """Whether it was read completely since the start."""
@@ -60,6 +62,7 @@ class PollingRounds:
 
     def resume(self, table: SqlTable, stored: str | None) -> None:
         state = self._states.setdefault(part_of(table), PolledTable())
+        state.was_read = stored is not None
         if stored is None or not table.cursor or self._settings.deletes == "compare":
             return
         try:
@@ -86,7 +89,7 @@ class PollingRounds:
 
     def again(self, table: SqlTable) -> None:
         """Makes the next poll read the table from its beginning."""
-        self._states[part_of(table)] = PolledTable()
+        self._states[part_of(table)] = PolledTable(was_read=True)
 
     def _is_due(self, state: PolledTable) -> bool:
         due_ms = state.compared_ms + self._settings.compare_every_ms
@@ -154,6 +157,7 @@ class PollingRounds:
                     break
                 state.after = end
             if empties:
+                state.was_read = False  # the log has none of its rows any more
                 yield self._truncate(table)
                 for fresh in spool.batches():
                     yield self._unfinished_batch(table, fresh, state, is_first=True)
@@ -174,6 +178,7 @@ class PollingRounds:
         """Ends the batch of a table whose poll failed: the emitted rows are correct, and come again
         with the next poll."""
         state = self._states[part_of(table)]
+        state.was_read = True
         return ChangeBatch((), {part_of(table): self._position(table, state)})
 
     def _compare(self, table: SqlTable, state: PolledTable) -> Iterator[ChangeBatch]:
@@ -299,7 +304,7 @@ class PollingRounds:
             "connector": "sql",
             "name": self._context.pipeline,
             **source_times(self._context.clock.now_ms() * 1_000),
-            "snapshot": "true" if operations[0] == Operation.READ else "false",
+            "snapshot": _snapshot_of(table, operations, state),
             "db": str(self._database.engine.url.database or ""),
             "sequence": None,
             "schema": table.id.namespace,
@@ -313,6 +318,14 @@ class PollingRounds:
         if not table.cursor or state.after is None:
             return orjson.dumps({"read": self._commit}).decode()
         return orjson.dumps({"order": table.order, "after": state.after}).decode()
+
+
+def _snapshot_of(table: SqlTable, operations: Kinds, state: PolledTable) -> str:
+    """Returns the field of the `source` block. Of rows that are read again the log may have former
+    ones: a filter has to know, and histories are not told what has not changed."""
+    if operations[0] != Operation.READ:
+        return "false"
+    return "incremental" if state.was_read and table.schema.key else "true"
 
 
 def part_of(table: SqlTable) -> str:

@@ -1,18 +1,25 @@
 """Finds where the stream begins, and says why it cannot go on from the stored position."""
 
+import logging
+from typing import Any
+
 from headwater.connectors.mysql.position import (
     NOWHERE,
     SERVER,
+    XA_FILE,
+    XA_STREAM,
     BinlogPosition,
     stored_position,
 )
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
 from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
-from headwater.connectors.mysql.server.server_identity import MysqlServer
+from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
 from headwater.connectors.mysql.snapshot.chunk_reader import MARIADB_SNAPSHOT, binlog_snapshot
 from headwater.connectors.mysql.snapshot.visible_commits import visible_end
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import Positions
+
+logger = logging.getLogger(__name__)
 
 LOST_HINT = (
     "changes have been missed. To read all rows again: write `position_mismatch: resnapshot` into"
@@ -76,14 +83,36 @@ def check_resumable(
 ) -> BinlogPosition | None:
     """Returns the stored position, None before the first; raises `PositionLost`."""
     stored = stored_position(positions, is_mariadb=server.is_mariadb)
+    return None if stored is None else _checked(connection, server, stored, positions)
+
+
+def prepared_position(
+    connection: MysqlConnection, server: MysqlServer, positions: Positions
+) -> BinlogPosition | None:
+    """Returns where the oldest prepared XA transaction begins. None if there is none, or if it is
+    purged: once it is committed, all tables are read again."""
+    names = (XA_STREAM, XA_FILE)
+    stored = stored_position(positions, is_mariadb=server.is_mariadb, names=names)
     if stored is None:
         return None
+    try:
+        return _checked(connection, server, stored, positions)
+    except PositionLost as error:
+        logger.warning("rows of prepared XA transactions cannot be read any more: %s", error)
+        return None
+
+
+def _checked(
+    connection: MysqlConnection, server: MysqlServer, stored: BinlogPosition, positions: Positions
+) -> BinlogPosition:
     is_other = positions.get(SERVER, server.identity) != server.identity
     if stored.gtids is None or not server.has_gtids:
         _check_file(connection, stored, is_other=is_other)
         return BinlogPosition(None, stored.place)
     if isinstance(stored.gtids, GtidSet):
         _check_set(connection, server, stored.gtids, is_other=is_other)
+        if not is_other:
+            _check_numbers(connection, stored)
     else:
         _check_domains(server.executed_gtids(connection), stored.gtids, is_other=is_other)
         _check_oldest(connection, stored.gtids)
@@ -102,8 +131,7 @@ def _check_file(connection: MysqlConnection, stored: BinlogPosition, *, is_other
             position=stored.text[:200],
             hint=LOST_HINT,
         )
-    with in_our_words("the files of the binary log cannot be listed"):
-        sizes = {str(name): int(size) for name, size, *_ in connection.rows("SHOW BINARY LOGS")}
+    sizes = {str(name): int(size) for name, size, *_ in _log_files(connection)}
     if stored.place.file not in sizes:
         raise PositionLost(
             "the server has purged the file of its binary log in which our position is",
@@ -118,6 +146,24 @@ def _check_file(connection: MysqlConnection, stored: BinlogPosition, *, is_other
             bytes=sizes[stored.place.file],
             hint=LOST_HINT,
         )
+
+
+def _check_numbers(connection: MysqlConnection, stored: BinlogPosition) -> None:
+    """After a reset the server gives its files and GTIDs the same numbers once more."""
+    newest = FilePosition(str(_log_files(connection)[-1][0]), 0)
+    is_renamed = base_of(newest.file) != base_of(stored.place.file)
+    if not is_renamed and stored.place.order[0] > newest.order[0]:
+        raise PositionLost(
+            "our position is in a later file than the server has: its binary log was reset",
+            position=str(stored.place),
+            newest=newest.file,
+            hint=LOST_HINT,
+        )
+
+
+def base_of(file: str) -> str:
+    """Returns the name without its number."""
+    return file.rpartition(".")[0]
 
 
 def _check_set(
@@ -139,6 +185,11 @@ def _check_set(
             purged=str(lost)[:200],
             hint=LOST_HINT,
         )
+
+
+def _log_files(connection: MysqlConnection) -> list[tuple[Any, ...]]:
+    with in_our_words("the files of the binary log cannot be listed"):
+        return connection.rows("SHOW BINARY LOGS")
 
 
 def _check_domains(executed: object, stored: MariadbGtids, *, is_other: bool) -> None:

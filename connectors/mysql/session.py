@@ -11,22 +11,24 @@ from functools import partial
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpStart
 from headwater.connectors.mysql.captured_tables import CapturedTables
-from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
+from headwater.connectors.mysql.events.group_reader import (
+    NO_FILE,
+    BinlogGroupReader,
+    StoredLogFile,
+)
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.follower import BinlogFollower
 from headwater.connectors.mysql.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.position import (
     CREATED,
     SERVER,
-    XA_FILE,
-    XA_STREAM,
     BinlogPosition,
-    stored_position,
 )
 from headwater.connectors.mysql.resume_check import (
     check_requirements,
     check_resumable,
     first_position,
+    prepared_position,
 )
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
 from headwater.connectors.mysql.server.connection import MysqlConnection, connect, finish
@@ -60,8 +62,14 @@ class MysqlSession:
     """Emits changes at once, and without changes a position once per heartbeat."""
 
     def __init__(
-        self, settings: MysqlSettings, context: SourceContext, resume_from: Positions
+        self,
+        settings: MysqlSettings,
+        context: SourceContext,
+        resume_from: Positions,
+        lost: str = "",
     ) -> None:
+        """`lost`: why the position is, and all rows have to be read again."""
+        self._lost = lost
         self._settings, self._context, self._resume_from = settings, context, resume_from
         self._rows: RowsBesideStream | None = None
         self._tables: dict[TableId, MysqlTable] = {}
@@ -86,7 +94,10 @@ class MysqlSession:
                 self._resume_from = {}
             tables = CapturedTables(self._context, questions, server, catalog)
             self._tables = tables.by_name
-            reader = self._reader(position, server, catalog, tables, charsets)
+            prepared = await asyncio.to_thread(
+                prepared_position, questions, server, self._resume_from
+            )
+            reader = self._reader(position, prepared, server, catalog, tables, charsets)
             reading = asyncio.Lock()
             rows = self._rows = RowsBesideStream(
                 self._settings,
@@ -141,13 +152,16 @@ class MysqlSession:
     ) -> tuple[BinlogPosition, str, LockedSnapshot | None]:
         """Returns where to begin, why all rows have to be read again, and the snapshot of a first
         start with a lock."""
-        lost = ""
+        stored, lost = None, self._lost
         try:
-            stored = await asyncio.to_thread(check_resumable, questions, server, self._resume_from)
+            if not lost:
+                stored = await asyncio.to_thread(
+                    check_resumable, questions, server, self._resume_from
+                )
         except PositionLost as error:
             if self._settings.position_mismatch == "stop":
                 raise
-            stored, lost = None, error.problem
+            lost = error.problem
         if stored is not None:
             return stored, lost, None
         if not lost and (locked := await self._lock(questions, server, catalog)) is not None:
@@ -182,32 +196,32 @@ class MysqlSession:
     def _reader(
         self,
         position: BinlogPosition,
+        prepared: BinlogPosition | None,
         server: MysqlServer,
         catalog: MysqlCatalog,
         tables: CapturedTables,
         charsets: dict[int, str],
     ) -> BinlogGroupReader:
         """Begins before the oldest prepared XA transaction, whose rows have to be read again."""
-        is_mariadb = server.is_mariadb
-        oldest = stored_position(
-            self._resume_from, is_mariadb=is_mariadb, names=(XA_STREAM, XA_FILE)
-        )
         return BinlogGroupReader(
             MysqlOrigin(self._context.pipeline, server.name),
-            oldest or position,
+            prepared or position,
             tables.by_name,
             catalog.captures,
             charsets,
-            is_mariadb,
+            server.is_mariadb,
             server.has_gtids,
             server.folds_names,
-            skips=position if oldest else None,
-            created=self._created(position),
+            skips=position if prepared else None,
+            stored=self._stored_file(server, position),
         )
 
-    def _created(self, position: BinlogPosition) -> int:
+    def _stored_file(self, server: MysqlServer, position: BinlogPosition) -> StoredLogFile:
+        """MariaDB's servers may have one id, and each of them files of these names."""
         said = self._resume_from.get(CREATED, "")
-        return int(said) if said.isdecimal() and position.gtids is None else 0
+        is_same = self._resume_from.get(SERVER) == server.identity and not server.is_mariadb
+        is_known = is_same and said.isdecimal()
+        return StoredLogFile(position.place.file, int(said)) if is_known else NO_FILE
 
     async def _start(
         self, stack: AsyncExitStack, server: MysqlServer, reader: BinlogGroupReader

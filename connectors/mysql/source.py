@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.source import Control, DdlOutcome, SourceContext, SourceSnapshot
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
@@ -38,10 +38,18 @@ class MysqlSource:
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         from headwater.connectors.mysql.session import MysqlSession
 
-        self._session = MysqlSession(self._settings, self._context, resume_from)
-        async with aclosing(self._session.batches()) as batches:
-            async for batch in batches:
-                yield batch
+        lost, is_over = "", False
+        while not is_over:
+            self._session = MysqlSession(self._settings, self._context, resume_from, lost)
+            try:
+                async with aclosing(self._session.batches()) as batches:
+                    async for batch in batches:
+                        yield batch
+                is_over = True
+            except PositionLost as error:  # the stream itself has said so
+                if self._settings.position_mismatch == "stop" or lost:
+                    raise
+                lost = error.problem
 
     async def acknowledge(self, positions: Positions) -> None:
         """The server keeps its log by its own clock."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import NamedTuple
 
 from headwater.connectors.mysql.binlog.decoder import (
     BinlogEvent,
@@ -63,6 +64,17 @@ class _Prepared:
     rows: HeldRows
 
 
+class StoredLogFile(NamedTuple):
+    """The file of the stored position on the same server, and when it was created."""
+
+    name: str
+    created: int
+    """The second; 0 if it is not known."""
+
+
+NO_FILE = StoredLogFile("", 0)
+
+
 @dataclass(slots=True)
 class BinlogGroupReader:
     """The state along the stream. `feed` takes events; between groups the rows can be taken."""
@@ -82,10 +94,10 @@ class BinlogGroupReader:
     """No event is taken behind this place until it is None again."""
     skips: BinlogPosition | None = None
     """Groups up to there were emitted before: only prepared XA transactions are read of them."""
+    stored: StoredLogFile = NO_FILE
     file: str = ""
     created: int = 0
-    """The second in which that file was created; at first as it was stored."""
-    is_first_file: bool = True
+    """The second in which that file was created."""
     is_open: bool = False
     """Whether a group has begun and not ended."""
     suspects: dict[TableId, str] = field(default_factory=dict)
@@ -109,11 +121,14 @@ class BinlogGroupReader:
     _group: int = 0
     """Number of the group that is read."""
     _group_tables: set[TableId] = field(default_factory=set)
+    _begins: BinlogPosition = field(init=False)
+    """Where the stream begins: before all prepared XA transactions that are still to be read."""
     _buffer: RowBuffer = field(init=False)
     _done: list[TableChanges] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._buffer = RowBuffer(self.origin)
+        self._buffer, self._begins = RowBuffer(self.origin), self.position.copy()
+        self.created = self.stored.created
         self.forms = StreamForms(self.charsets, self.is_mariadb)
 
     @property
@@ -234,19 +249,21 @@ class BinlogGroupReader:
             key=lambda each: each.place.order,
             default=None,
         )
-        position = self.position if self.skips is None else self.skips
-        return {**position.parts(), CREATED: str(self.created), **xa_parts(oldest)}
+        if self.skips is None:
+            return {**self.position.parts(), CREATED: str(self.created), **xa_parts(oldest)}
+        created = str(self.stored.created)
+        return {**self.skips.parts(), CREATED: created, **xa_parts(self._begins)}
 
     def _learn_file(self, header: EventHeader) -> None:
         """A stream says when its file was created, also if it begins in its middle."""
-        is_other = self.is_first_file and self.created not in (0, header.timestamp)
-        if is_other and self.position.gtids is None:
+        name, created = self.stored
+        if self.file == name and created not in (0, header.timestamp):
             raise PositionLost(
                 "the file of the binary log in which our position is was created anew",
-                position=str(self.position.place),
+                file=name,
                 hint=NEWER_HINT,
             )
-        self.is_first_file, self.created = False, header.timestamp
+        self.created = header.timestamp
         if not (self.is_open or header.is_artificial):
             self._move_to(header.end_position)
 

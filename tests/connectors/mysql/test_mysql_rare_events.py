@@ -7,7 +7,8 @@ import pytest
 
 from headwater.connectors.mysql.source import MysqlSource
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected, SourceUnavailable
-from tests.connectors.mysql.conftest import MysqlGuest
+from scripts.embedded_mysql import embedded_mysql
+from tests.connectors.mysql.conftest import KINDS, MysqlGuest
 from tests.connectors.mysql.streams import run_once, running, source_context
 from tests.connectors.mysql.test_mysql_stream import T, begun, check_equal, phases
 
@@ -160,3 +161,25 @@ async def test_the_doctor_names_tables_that_foreign_keys_change_unseen(
     is_logged = mysql_guest.server.kind == "mysql-9"
     assert len(named) == (0 if is_logged else 1)
     assert is_logged or f"rows of {mysql_guest.database}.child can" in named[0]
+
+
+@pytest.mark.parametrize("files", [0, 3])
+async def test_a_server_whose_log_was_reset_is_no_continuation_though_it_has_as_many_gtids(
+    files: int,
+) -> None:
+    if "mysql-9" not in KINDS:
+        pytest.skip("MariaDB has no uuid, by which its servers could be told apart")
+    with embedded_mysql("mysql-9") as server:
+        server.execute("CREATE DATABASE shop")
+        guest = MysqlGuest(server, "shop", user="root")
+        told = await begun(guest, T, *["FLUSH BINARY LOGS"] * files)
+        guest.execute("INSERT INTO t VALUES (1, 'a', 1)")
+        await run_once(guest, told)
+        guest.execute("DO SLEEP(1.1)", "RESET BINARY LOGS AND GTIDS")
+        guest.execute(*(f"INSERT INTO t VALUES ({at}, 'b', {at})" for at in range(2, 20)))
+
+        with pytest.raises(PositionLost, match="was reset" if files else "created anew"):
+            await run_once(guest, told)
+        await run_once(guest, told, position_mismatch="resnapshot")
+
+        check_equal(told, guest)

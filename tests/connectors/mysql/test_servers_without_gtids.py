@@ -114,6 +114,24 @@ async def test_a_log_that_was_reset_is_no_continuation_even_if_it_is_longer(
     # The server itself refuses a place inside of an event of the new file.
     with pytest.raises(PositionLost, match=r"created anew|lost changes"):
         await run_once(guest, told)
+    await run_once(guest, told, position_mismatch="resnapshot")
+    assert rows_of(told) == [(1, 1), (2, 2)]
+
+
+async def test_a_prepared_transaction_of_an_earlier_file_is_read_again(guest: MysqlGuest) -> None:
+    told = await first_rows(guest)
+    guest.execute(
+        "XA START 'kept'", "INSERT INTO t VALUES (2, 2)", "XA END 'kept'", "XA PREPARE 'kept'"
+    )
+    guest.execute("DO SLEEP(1.1)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 3)")
+    await run_once(guest, told)
+
+    await run_once(guest, told)
+    guest.execute("XA COMMIT 'kept'")
+    await run_once(guest, told)
+
+    assert told.letters("t") == "rcc"
+    assert rows_of(told) == [(1, 1), (2, 2), (3, 3)]
 
 
 async def test_rows_that_are_read_while_others_commit_end_equal(guest: MysqlGuest) -> None:

@@ -60,7 +60,7 @@ class FilesSink:
         head = await in_thread(manifest.head)
         check_start(part, head)
         intent_id = id_of(part)
-        scratch = await in_thread(lambda: make_scratch(store, self._writer))
+        scratch = await in_thread(lambda: make_scratch(store, sink=self._sink, writer=self._writer))
         staging = Staging(scratch, self._settings, stem=f"{head.sequence + 1:020d}-{intent_id}")
         try:
             async for changes in part.changes():
@@ -118,8 +118,12 @@ class FilesSink:
             store = self._given_store or store_of(
                 settings.path, settings.s3, directory=context.directory, errors=SINK_ERRORS
             )
-            self._opened = store, Manifest(store, f"{context.pipeline}.{context.name}")
+            self._opened = store, Manifest(store, self._sink)
         return self._opened
+
+    @property
+    def _sink(self) -> str:
+        return f"{self._context.pipeline}.{self._context.name}"
 
     def _commit(
         self, part: Slice, head: ManifestCommit, intent_id: str, staged: list[StagedFile]

@@ -155,14 +155,16 @@ def digest_of(path: Path) -> str:
     return found.hexdigest()
 
 
-def make_scratch(store: ObjectStore, writer: str) -> Path:
+def make_scratch(store: ObjectStore, *, sink: str, writer: str) -> Path:
     """Returns an empty local directory, inside the target if that is one, so that its files can be
-    moved. It removes those of earlier writers that were killed."""
+    moved. It removes those of earlier writers of this sink that were killed; another sink of the
+    same target may be writing."""
     if store.local_root is None:
         return Path(tempfile.mkdtemp(prefix=f"headwater-{writer}-"))
-    shutil.rmtree(store.local_root / SCRATCH, ignore_errors=True)
+    own = store.local_root / SCRATCH / sink
+    shutil.rmtree(own, ignore_errors=True)
     try:
-        make_directory(store.local_root / SCRATCH / writer)
+        make_directory(own / writer)
     except OSError as error:
         raise SINK_ERRORS.refusal(
             "the disk refuses access",
@@ -171,12 +173,12 @@ def make_scratch(store: ObjectStore, writer: str) -> Path:
             path=store.address(SCRATCH),
             reason=str(error.strerror),
         ) from error
-    return store.local_root / SCRATCH / writer
+    return own / writer
 
 
 def discard_scratch(scratch: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
-    if scratch.parent.name == SCRATCH.rpartition("/")[2]:
+    if scratch.parent.parent.name == SCRATCH.rpartition("/")[2]:
         with suppress(OSError):  # another writer has one, or has removed them all
             scratch.parent.rmdir()
 

@@ -2,23 +2,26 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import Fenced, SinkRejected
+from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.objects.directory import DirectoryStore
 from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.files import formats
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.sink import FilesSink
-from headwater.sinks.sink import SinkContext
+from headwater.sinks.sink import SinkContext, Slice
 from tests.contract.sink_suite import ORDERS
 from tests.fakes import SimulatedClock
 from tests.sinks.files.targets import FilesBench, altered
 from tests.sinks.spark.orders import many
-from tests.slices import ScriptedTopic
+from tests.slices import ScriptedTopic, schema_of
 
 
 async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_all(
@@ -110,3 +113,28 @@ async def test_two_sinks_of_a_pipeline_in_one_place_do_not_take_each_others_tabl
     assert await two.committed_offsets([topic.name]) == {}, "it has had nothing yet"
     with pytest.raises(SinkRejected, match="belongs to another sink"):
         await two.apply(topic.slice(start={0: 0}))
+
+
+async def test_two_sinks_in_one_place_do_not_remove_the_files_that_the_other_one_writes(
+    tmp_path: Path,
+) -> None:
+    orders, items = ScriptedTopic(), ScriptedTopic("shop.public.items", "topic-2")
+    orders.append(ORDERS, *many(0, 5))
+    items.append(schema_of("public.items", id=pa.int64()), ("c", {"id": 1}))
+    part, begun, go_on = orders.slice(), asyncio.Event(), asyncio.Event()
+
+    async def stalls(given: Slice) -> AsyncIterator[TableChanges]:
+        async for changes in part.read(given):
+            yield changes
+        begun.set()
+        await go_on.wait()
+
+    one, two = (replace(FilesBench(str(tmp_path / "out")), pipeline=each) for each in ("a", "b"))
+    slow = asyncio.create_task(one.sink().apply(replace(part, read=stalls)))
+    await begun.wait()
+    await two.sink().apply(items.slice())
+    go_on.set()
+    await slow
+
+    assert len(await one.rows("public.orders")) == 5
+    assert len(await two.rows("public.items")) == 1

@@ -177,6 +177,7 @@ class Encoder:
         """Returns why no row of this schema may enter the log. `is_next`: the schema follows those
         asked for before, stored or not."""
         try:
+            await self._check_owner(schema.table)
             await self._follow(schema.table)
             before = self._accepted.get(schema.table) if is_next else None
             if before is None:
@@ -364,18 +365,28 @@ class Encoder:
         route = self._routes.get(schema.table)
         if route is None:
             topic = self._topics.topic_of(schema)
-            owner = self._owners.setdefault(topic.name, schema.table)
-            if owner != schema.table:
-                raise ConfigError(
-                    "two tables have the same topic name, because topics allow fewer characters",
-                    hint="capture only one of them, or change the template log.topic",
-                    topic=topic.name,
-                    tables=[str(owner), str(schema.table)],
-                )
+            await self._check_owner(schema.table)
+            self._owners[topic.name] = schema.table
             count = await self._partitions_of(topic, schema)
             route = _Route(topic.name, count, codec_for(self._wire, topic=topic.name))
             self._routes[schema.table] = route
         return route
+
+    async def _check_owner(self, table: TableId) -> None:
+        """Raises ConfigError if the topic is another table's, by this run or an earlier one: rows
+        of both would have the same keys."""
+        topic = self._topics.name_of(table)
+        owner = self._owners.get(topic)
+        if owner is None and (stored := await self._schemas.newest(topic)) is not None:
+            owner = stored.schema.table
+        if owner not in (None, table):
+            raise ConfigError(
+                "two tables have the same topic name, because topics allow fewer characters",
+                hint="capture only one of them, or change the template log.topic; if the first one"
+                f" is gone, headwater drop {self._topics.pipeline}/{owner}",
+                topic=topic,
+                tables=[str(owner), str(table)],
+            )
 
     async def _partitions_of(self, topic: TopicSettings, schema: TableSchema) -> int:
         """Creates the topic if it is missing; its number of partitions never changes then."""

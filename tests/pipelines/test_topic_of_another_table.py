@@ -1,0 +1,46 @@
+"""A topic belongs to the table that wrote it first, over restarts as well."""
+
+from pathlib import Path
+from typing import Any
+
+from headwater.pipelines.journal.schemas import read_schemas, schemas_home
+from headwater.pipelines.terminal import exit_codes
+from tests.databases import Guest
+from tests.pipelines.test_dropped_table import POSTGRES
+from tests.pipelines.time_travel.verify.test_verify import rows
+from tests.pipelines.time_travel.world import World, tell
+
+TOPIC = "shop.public.order_items"
+
+
+def test_a_later_table_of_the_same_topic_name_is_left_out_alone(
+    guest: Guest, tmp_path: Path, headwater: Any
+) -> None:
+    text, file = POSTGRES.format(url=guest.owner), tmp_path / "pipeline.yaml"
+
+    async def run(world: World) -> Any:
+        await world.run()
+
+    async def tables(world: World) -> Any:
+        found = read_schemas(world.log, schemas_home(TOPIC))
+        return {str(each.schema.table) async for each in found if each.topic == TOPIC}
+
+    guest.execute(
+        "CREATE TABLE order_items (id int PRIMARY KEY, note text)",
+        "INSERT INTO order_items VALUES (1, 'a')",
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+    )
+    tell(tmp_path, text, run)
+    guest.until_nobody_streams()
+    guest.execute(
+        'CREATE TABLE "order items" (id int PRIMARY KEY, note text)',
+        "INSERT INTO \"order items\" VALUES (1, 'b')",
+        "INSERT INTO orders VALUES (1)",
+    )
+
+    ran = headwater("run", "--once", file)
+    guest.until_nobody_streams()
+
+    assert ran.code == exit_codes.DIFFERENT and "two tables have the same topic name" in ran.remarks
+    assert tell(tmp_path, text, tables) == {"public.order_items"}
+    assert rows(tmp_path / "target.db", "SELECT * FROM orders") == [(1,)]

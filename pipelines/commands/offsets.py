@@ -160,6 +160,7 @@ async def _move(
 ) -> Mapping[str, str]:
     """Writes under the source's own name, which fences a running source; returns the former
     value."""
+    from headwater.pipelines.journal.cleanup import end_rereads
     from headwater.pipelines.journal.generations import is_of_source, source_parts
     from headwater.pipelines.journal.positions import (
         encode_positions,
@@ -172,7 +173,8 @@ async def _move(
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, running)
         writer = await log.writer(f"headwater.{pipeline}")
-        before = source_parts(await load_positions(log, pipeline))
+        positions = await load_positions(log, pipeline)
+        before = source_parts(positions)
         chosen = dict.fromkeys(before) if parts is None else parts
         unknown = [
             part
@@ -185,10 +187,12 @@ async def _move(
                 hint=f"headwater offsets show {pipeline}",
                 part=", ".join(unknown),
             )
+        ended = await end_rereads(log, positions) if parts is None else {}
         if chosen:
             async with writer.transaction() as transaction:
                 await transaction.append(
-                    positions_home(pipeline), encode_positions(pipeline, chosen, now_ms=now_ms())
+                    positions_home(pipeline),
+                    encode_positions(pipeline, {**chosen, **ended}, now_ms=now_ms()),
                 )
     return before
 

@@ -1,6 +1,7 @@
 """Takes out of a log what a pipeline has left there, so that another of its name starts afresh."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -35,7 +36,7 @@ from headwater.pipelines.journal.inventory import (
     leavings_of,
 )
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
-from headwater.pipelines.journal.replacements import part_of
+from headwater.pipelines.journal.replacements import part_of, replacements_of
 from headwater.pipelines.journal.schemas import read_schemas, schemas_home
 
 if TYPE_CHECKING:
@@ -112,6 +113,25 @@ async def drop_table_from_log(
     for topic in topics:
         if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
             yield f"schemas of {topic}, {count} of them"
+
+
+async def end_rereads(log: "KafkaLog", positions: Mapping[str, str]) -> dict[str, str | None]:
+    """Returns the parts of the re-reads that have not ended, as nobody ends them once the source
+    begins afresh: up to here their topics are no state of it."""
+    found = dict[str, str | None]()
+    for stored in replacements_of(positions).values():
+        try:
+            is_same = await log.topic_id(stored.topic) == stored.topic_id
+        except LogRejected:
+            is_same = False
+        if not is_same:
+            found[stored.part] = None
+            continue
+        count = await log.partition_count(stored.topic)
+        bounds = await log.bounds([TopicPartition(stored.topic, each) for each in range(count)])
+        ends = {part.partition: bound.end for part, bound in bounds.items()}
+        found[stored.part] = replace(stored, starts=stored.whole_from).end_at(ends).text()
+    return found
 
 
 async def _forget_dead_letters(

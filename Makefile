@@ -43,7 +43,7 @@ architecture:
 	$(PYTEST) -q tests/architecture
 
 unit: venv ## the fast tests, which need no other server, in two processes
-	$(PYTEST) -q $(HANG_GUARD) -n $(or $(PROCESSES),2) tests $(foreach each,$(NOT_UNIT),--ignore tests/$(each)) \
+	HEADWATER_BUDGET=unit $(PYTEST) -q $(HANG_GUARD) -n $(or $(PROCESSES),2) tests $(foreach each,$(NOT_UNIT),--ignore tests/$(each)) \
 	    -m "not crash and not fuzz and not compat and not simulation and not slow and not integration"
 
 test: venv ## everything, with short budgets, in three processes, as many tests wait: make test PROCESSES=0 takes one

@@ -1,5 +1,5 @@
-"""How long tests may take: `make test` has minutes, `make compat`, `make sim` and `make crash` have
-hours."""
+"""How long tests may take: `make unit` has a minute, `make test` has minutes, and `make compat`,
+`make sim` and `make crash` have hours."""
 
 import os
 

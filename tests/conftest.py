@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 settings.register_profile(
     "short", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("unit", settings.get_profile("short"), max_examples=10)
 settings.register_profile("long", settings.get_profile("short"), max_examples=2_000)
 settings.load_profile(BUDGET)
 
@@ -61,7 +62,7 @@ parse every file once, the third share a Spark that takes long to start."""
 
 SERVICES = {"apache_kafka", "mariadb", "mysql_server", "postgres", "s3", "spark"}
 """Fixtures that start a server or a Spark."""
-SERVED_KINDS = {"mariadb", "postgres", "postgresql"}
+SERVED_KINDS = {"bucket", "mariadb", "mysql-9", "postgres", "postgresql"}
 """Parameters by which other fixtures choose one of them."""
 
 

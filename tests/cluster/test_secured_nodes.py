@@ -28,6 +28,7 @@ def produce(machines: Machines, value: str, *, data: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_three_secured_brokers_lose_nothing_while_each_is_killed(machines: Machines) -> None:
     first = f"{machines.host(1)}:{PORT}"
     machines.start(1, "--begin")
@@ -48,6 +49,7 @@ def test_three_secured_brokers_lose_nothing_while_each_is_killed(machines: Machi
     assert [f"without {node}" in told.stdout for node in NODES] == [True] * 3
 
 
+@pytest.mark.slow
 def test_a_broker_with_another_secret_is_not_let_in(machines: Machines) -> None:
     machines.start(1, "--begin")
     machines.ask("topics", "ls")
@@ -61,6 +63,7 @@ def test_a_broker_with_another_secret_is_not_let_in(machines: Machines) -> None:
     assert "t" * 40 not in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("further", "words"),
     [((), "does not begin a cluster beyond loopback by itself"), (("--begin",), "")],

@@ -200,6 +200,7 @@ async def test_others_are_served_while_a_long_batch_is_looked_into(cluster: Clus
     assert await asked(cluster, lambda wire: wire.offset(topic, 0, -1)) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wanted", "code"), CODECS)
 @pytest.mark.parametrize("count", [3, LONG])
 async def test_a_topic_compresses_what_it_gets_as_it_is_configured(

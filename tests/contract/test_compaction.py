@@ -80,6 +80,7 @@ async def read_until(
     raise AssertionError(f"compaction never comes this far: {held}")
 
 
+@pytest.mark.slow
 async def test_the_newest_record_of_every_key_is_kept_where_it_was(ground: Ground) -> None:
     partition = await compacted_topic(ground)
     for number in range(4):
@@ -98,6 +99,7 @@ async def test_the_newest_record_of_every_key_is_kept_where_it_was(ground: Groun
         assert bounds.deletes_dropped_to == 0
 
 
+@pytest.mark.slow
 async def test_tombstones_go_after_their_time_and_the_log_says_so(ground: Ground) -> None:
     partition = await compacted_topic(ground, delete_retention_ms="0")
     await ground.log.append(partition, round_of(0, a="a0", b="b0"))
@@ -117,6 +119,7 @@ async def test_tombstones_go_after_their_time_and_the_log_says_so(ground: Ground
         assert bounds.deletes_dropped_to > 2
 
 
+@pytest.mark.slow
 async def test_an_open_transaction_is_not_compacted(ground: Ground) -> None:
     partition = await compacted_topic(ground)
     writer = await ground.log.writer(ground.name("writer"))

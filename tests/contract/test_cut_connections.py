@@ -63,6 +63,7 @@ async def read(log: Log, partition: TopicPartition, end: int) -> list[str]:
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_acknowledged_records_are_there_once_and_in_order(ground: Ground, seed: int) -> None:
     random, partitions = Random(seed), await ground.topic(partitions=2)

@@ -103,6 +103,7 @@ async def test_events_look_as_debezium_writes_them(bench: KafkaBench) -> None:
     assert created[1]["source"]["ts_us"] == 1_700_000_000_000_000
 
 
+@pytest.mark.slow
 async def test_keys_stay_in_their_partition_and_truncates_go_everywhere(bench: KafkaBench) -> None:
     topic = ScriptedTopic()
     topic.append(ORDERS, *(("c", {"id": number, "note": "x"}) for number in range(40)))
@@ -135,6 +136,7 @@ async def test_a_table_without_a_key_goes_round(bench: KafkaBench) -> None:
     assert [event["after"]["at"] for _, event in events] == [0, 2, 1, 3]
 
 
+@pytest.mark.slow
 async def test_a_topic_that_was_there_keeps_its_partitions_and_survives_a_drop(
     bench: KafkaBench,
 ) -> None:

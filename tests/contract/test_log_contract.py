@@ -258,6 +258,7 @@ async def test_a_batch_larger_than_the_topic_takes_is_refused_and_leaves_no_trac
     assert await read_all(ground.log, partition) == ["small"]
 
 
+@pytest.mark.slow
 async def test_a_topic_that_is_not_there_is_said_to_be_missing(ground: Ground) -> None:
     missing = TopicPartition(ground.name("missing"), 0)
 

@@ -65,6 +65,7 @@ async def test_batches_in_flight_together_keep_their_order(ground: Ground, k: in
     assert await read_all(ground.log, partition) == values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 3, 5])
 @pytest.mark.parametrize("version", [1, 2])
 async def test_transactions_are_whole_whatever_is_lost(
@@ -90,6 +91,7 @@ async def test_transactions_are_whole_whatever_is_lost(
     assert await ground.log.committed_offsets(group) == {zero: 9}
 
 
+@pytest.mark.slow
 async def test_reading_goes_on_when_answers_are_lost(ground: Ground) -> None:
     (partition,) = await ground.topic()
     values = [str(number) for number in range(10)]

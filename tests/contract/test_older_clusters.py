@@ -88,6 +88,7 @@ async def test_a_newer_writer_fences_the_older(ground: Ground) -> None:
     assert await read_all(ground.log, partition) == ["new"]
 
 
+@pytest.mark.slow
 async def test_a_transaction_that_takes_too_long_may_be_tried_again(ground: Ground) -> None:
     (partition,) = await ground.topic()
     writer = await older(ground, transaction_timeout_ms=600).writer(ground.name("writer"))

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.errors import LogUnavailable
@@ -82,6 +84,7 @@ async def test_a_reader_that_waits_goes_on_after_a_restart(tmp_path: Path) -> No
     await broker.stop()
 
 
+@pytest.mark.slow
 async def test_transactions_are_whole_across_restarts(tmp_path: Path) -> None:
     """Each one either counts or raises; a writer that does not know is opened anew."""
     broker = Broker(tmp_path)

@@ -17,6 +17,8 @@ from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
 from tests.contract.records import batch_of, read_all, values_in
 from tests.fakes import MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 

@@ -97,6 +97,7 @@ def test_an_option_in_the_wrong_place_ends_in_the_same_form(headwater: Headwater
     assert "error: no such option" in ran.remarks.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["version", "nope"])
 def test_an_answer_that_cannot_be_written_is_told_on_stderr(command: str) -> None:
     with Path("/dev/full").open("w") as full:
@@ -220,6 +221,7 @@ def test_run_starts_its_worker_before_it_loads_anything_heavy() -> None:
     assert not {"'pydantic'", "'asyncio'", "'yaml'", "'numpy'"} & set(done.stdout.split(", "))
 
 
+@pytest.mark.slow
 def test_a_command_imports_only_what_it_needs() -> None:
     program = (
         "import sys; sys.argv = ['headwater', 'version']\n"
@@ -237,6 +239,7 @@ def test_a_command_imports_only_what_it_needs() -> None:
     assert not loaded & {"asyncio", "pydantic", "rich", "numpy", "pyarrow", "crc32c", "orjson"}
 
 
+@pytest.mark.slow
 def test_numpy_starts_no_threads_that_multiply_matrices() -> None:
     """One stays: the one that imports it."""
     program = (

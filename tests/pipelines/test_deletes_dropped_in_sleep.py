@@ -14,6 +14,8 @@ from headwater.pipelines.reports import StateChanged, TaskState
 from tests.memory_log import Fuse
 from tests.pipelines.pipeline_in_memory import PIPELINE, MemorySink, World
 
+pytestmark = pytest.mark.slow
+
 ORDERS = TopicPartition("shop.public.orders", 0)
 SCRIPT = [
     [[("orders", "c", 1, "a"), ("orders", "c", 2, "b"), ("items", "c", 1, "x")]],

@@ -23,6 +23,7 @@ async def told(world: World) -> dict[str, Any]:
     return {"ids": ids, "letters": dead_letters}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sql", "spark"])
 def test_a_table_that_is_dropped_is_read_anew_and_the_others_go_on(
     kind: str, tmp_path: Path, headwater: Any
@@ -55,6 +56,7 @@ def test_a_table_that_is_dropped_is_read_anew_and_the_others_go_on(
     assert verdicts["a", kind].compared.rows == 3
 
 
+@pytest.mark.slow
 def test_a_target_without_its_data_asks_for_a_rebuild_that_makes_it_equal(
     tmp_path: Path, headwater: Any
 ) -> None:

@@ -46,6 +46,7 @@ def test_settings_of_a_type_are_those_of_its_class() -> None:
     assert found == [each.settings for each in parts]
 
 
+@pytest.mark.slow
 def test_every_key_is_explained() -> None:
     silent = [(model, key) for model, key, name, _ in fields() if not explanations_of(model)[name]]
 

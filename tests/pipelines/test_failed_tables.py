@@ -16,6 +16,8 @@ from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
+pytestmark = pytest.mark.slow
+
 SINKS = {
     "sql": '{type: sql, url: "sqlite:///target.db", commit_every: 0s}',
     "spark": "{type: spark, path: lake, commit_every: 0s}",

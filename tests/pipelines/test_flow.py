@@ -95,6 +95,7 @@ def test_the_target_equals_the_source_wherever_it_crashed(
     assert world.source.acknowledged in (0, len(script))
 
 
+@pytest.mark.slow
 def test_every_operation_of_a_run_can_be_the_last() -> None:
     script = [[[("orders", "c", 1, "a"), ("customers", "c", 1, "b")], [("orders", "u", 1, "c")]]]
     whole = World(script)
@@ -170,6 +171,7 @@ def test_a_table_that_fails_where_its_rows_are_read_elsewhere_fails_alone() -> N
     assert [each.table for each in told if each.state is TaskState.QUARANTINED] == ["public.orders"]
 
 
+@pytest.mark.slow
 async def test_nothing_is_read_on_for_a_sink_that_has_failed_in_the_middle_of_a_slice() -> None:
     world = World([[[("orders", "c", key, "x")]] for key in range(20)])
     await world.run(Fuse())

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
@@ -116,6 +117,7 @@ class SqliteWorld(World):
             return {row["id"]: {n: row[n] for n in row.keys() if n != "id"} for row in found}  # noqa: SIM118
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(steps=STEPS, crashes=CRASHES)
 def test_the_table_is_the_sources_whatever_crashed_and_however_it_changed(

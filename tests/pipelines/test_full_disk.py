@@ -62,6 +62,7 @@ async def test_a_disk_that_is_full_is_named_with_its_place_and_its_room_until_it
     assert broker.broker.store.refused == ""
 
 
+@pytest.mark.slow
 async def test_a_writer_that_cannot_be_opened_on_a_full_disk_names_the_disk_and_not_the_cluster(
     tmp_path: Path,
 ) -> None:

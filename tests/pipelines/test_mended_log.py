@@ -17,6 +17,8 @@ from tests.pipelines.test_failed_tables import make_tables, pipeline
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
+pytestmark = pytest.mark.slow
+
 IN_A_RECORD = 66
 
 

@@ -71,6 +71,7 @@ def test_only_so_much_is_joined_and_only_of_one_schema_with_truncates_alone(
     assert [len(each) for each in neighbours([pieces[0], _piece(other)], bytes_max=1_000)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_the_engine_of_expressions_is_loaded_while_changes_are_fetched() -> None:
     program = (
         "import sys, time\n"

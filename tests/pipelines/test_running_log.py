@@ -91,6 +91,7 @@ def test_changes_of_a_topic_are_recorded(headwater: Headwater, data: Path, topic
     ]
 
 
+@pytest.mark.slow
 def test_a_topic_has_as_many_replicas_as_were_asked_for_and_brokers_live(
     headwater: Headwater, data: Path
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_script_that_did_not_say_yes_deletes_nothing(
     assert headwater("topics", "describe", topic, "--data", data).code == exit_codes.OK
 
 
+@pytest.mark.slow
 def test_lines_become_records_in_their_order(headwater: Headwater, data: Path, topic: str) -> None:
     lines = [f"line {number}" for number in range(1000)]
 
@@ -213,6 +215,7 @@ def test_weaker_acknowledgements_append_as_well(
     assert records(headwater, data, topic) == ["None=one", "None=two"]
 
 
+@pytest.mark.slow
 def test_a_record_that_the_topic_does_not_take_is_refused(
     headwater: Headwater, data: Path, topic: str
 ) -> None:
@@ -224,6 +227,7 @@ def test_a_record_that_the_topic_does_not_take_is_refused(
     assert "larger than the topic takes" in ran.remarks
 
 
+@pytest.mark.slow
 def test_producing_drains_on_the_first_signal(headwater: Headwater, data: Path, topic: str) -> None:
     with running("produce", topic, "--data", data) as process:
         assert process.stdin is not None and process.stderr is not None
@@ -245,6 +249,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_tail_shows_what_comes_until_it_is_stopped(
     headwater: Headwater, data: Path, topic: str
 ) -> None:
@@ -259,6 +264,7 @@ def test_a_tail_shows_what_comes_until_it_is_stopped(
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_a_pipe_is_no_error(
     headwater: Headwater, data: Path, topic: str
 ) -> None:
@@ -272,6 +278,7 @@ def test_a_reader_that_leaves_a_pipe_is_no_error(
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_reading_begins_where_it_is_told_to(headwater: Headwater, data: Path, topic: str) -> None:
     write(
         headwater,
@@ -334,6 +341,7 @@ def test_a_broker_alone_is_a_healthy_cluster(headwater: Headwater, data: Path, t
     assert state["problems"] == []
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_there_is_not_made_by_looking(headwater: Headwater, data: Path) -> None:
     tailed = headwater("tail", "no-such-topic", "--data", data)
     produced = produce(headwater, data, "no-such-topic", "x\n")
@@ -344,6 +352,7 @@ def test_a_topic_that_is_not_there_is_not_made_by_looking(headwater: Headwater, 
     assert "no-such-topic" not in headwater("topics", "ls", "--data", data).data
 
 
+@pytest.mark.slow
 def test_a_group_is_reset_described_and_deleted(
     headwater: Headwater, data: Path, topic: str
 ) -> None:

@@ -151,6 +151,7 @@ async def a_log(data: Path, **named: Any) -> EmbeddedLog:
     return await EmbeddedLog.open(BrokerSettings(data=data, listen="127.0.0.1:0"), **named)
 
 
+@pytest.mark.slow
 async def test_a_command_waits_for_an_owner_that_does_not_say_yet_where_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,6 +183,7 @@ async def test_a_command_that_has_the_log_says_which_it_is(tmp_path: Path) -> No
     assert endpoint is not None and endpoint.command == "headwater rows"
 
 
+@pytest.mark.slow
 async def test_a_command_takes_the_log_of_an_owner_that_is_gone_though_its_number_lives(
     tmp_path: Path,
 ) -> None:

@@ -92,6 +92,7 @@ def notes(directory: Path) -> dict[int, str]:
         return dict(database.execute("SELECT id, note FROM orders"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [40, 300], ids=["shorter", "longer"])
 async def test_a_table_whose_topic_was_made_anew_comes_back_by_a_rebuild(
     tmp_path: Path, served: ServedLog, keys: int

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
 from headwater.core_log.model.log import FetchLimit
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.deliver import deliver
 from tests.memory_log import Fuse
 from tests.pipelines.pipeline_in_memory import PIPELINE, MemorySink, World, fold
+
+pytestmark = pytest.mark.slow
 
 
 def rows(table: str, first: int, count: int) -> list[tuple[str, str, int, str]]:

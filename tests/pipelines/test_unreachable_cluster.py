@@ -38,6 +38,7 @@ def file(tmp_path: Path, address: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [("plan",), ("topics", "ls", "-f"), ("verify", "shop", "-f"), ("doctor",)]
 )
@@ -51,6 +52,7 @@ def test_a_command_names_the_address_and_what_is_wrong_there(
     assert "correct `bootstrap`" in ran.data + ran.remarks
 
 
+@pytest.mark.slow
 def test_doctor_names_the_address_of_a_kafka_sink(
     headwater: Headwater, tmp_path: Path, address: str
 ) -> None:

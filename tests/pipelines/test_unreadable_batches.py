@@ -66,6 +66,7 @@ def test_a_batch_that_cannot_be_read_holds_its_table_until_that_is_made_anew(
     assert all(each.is_equal for each in verdicts.values()), verdicts
 
 
+@pytest.mark.slow
 def test_tail_shows_what_stands_before_a_batch_that_it_cannot_read_and_how_to_go_on(
     tmp_path: Path, headwater: Any
 ) -> None:

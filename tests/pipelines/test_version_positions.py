@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.console.table_routes import target_versions
 from headwater.pipelines.loops.assembly import make_sink
@@ -20,6 +22,8 @@ from headwater.pipelines.watching.positions_view import (
 )
 from headwater.sinks.sink import AppliedOffset
 from tests.pipelines.time_travel.world import World, tell
+
+pytestmark = pytest.mark.slow
 
 PIPELINE = """
 pipeline: shop

@@ -108,6 +108,7 @@ async def test_a_bucket_that_is_missing_or_not_ours_is_said(s3: S3Settings) -> N
     assert "canary" not in finding.problem + finding.hint
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_is_tried_again_later() -> None:
     s3 = {"endpoint": "http://127.0.0.1:9", "access_key": "a", "secret_key": "b", "retries": 0}
     reader = Reader(Path(), {"path": "s3://b/a", "s3": s3})

@@ -61,6 +61,7 @@ def write(path: Path, ids: Sequence[int], more: str = "") -> None:
         file.writelines(f'{{"id":{id},"mail":"m{id}"{more}}}\n' for id in ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_bytes", ["1KiB", "2MiB"])
 async def test_a_form_that_must_not_enter_the_log_holds_its_table_alone(
     tmp_path: Path, batch_bytes: str

@@ -89,6 +89,7 @@ async def test_the_truth_of_any_moment_can_be_asked_for(settings: GeneratorSetti
         assert found[table].num_rows == alive
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_history_does_not_depend_on_the_size_of_batches(
     settings: GeneratorSettings,
@@ -172,6 +173,7 @@ async def test_orders_come_to_what_their_lines_come_to() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_another_seed_is_another_history() -> None:
     assert truth(SHOP)[ORDERS] != truth(SHOP.model_copy(update={"seed": 2}))[ORDERS]
 

@@ -98,6 +98,7 @@ async def test_a_purged_file_is_said_or_its_rows_are_read_again(guest: MysqlGues
     assert rows_of(told) == [(1, 1), (2, 2)]
 
 
+@pytest.mark.slow
 async def test_a_log_that_was_reset_is_no_continuation_even_if_it_is_longer(
     guest: MysqlGuest,
 ) -> None:
@@ -134,6 +135,7 @@ async def test_a_prepared_transaction_of_an_earlier_file_is_read_again(guest: My
     assert rows_of(told) == [(1, 1), (2, 2), (3, 3)]
 
 
+@pytest.mark.slow
 async def test_rows_that_are_read_while_others_commit_end_equal(guest: MysqlGuest) -> None:
     guest.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
     guest.execute("INSERT INTO t VALUES " + ", ".join(f"({at}, 0)" for at in range(300)))

@@ -416,6 +416,7 @@ async def test_a_table_whose_key_is_bytes_is_read_whole_beside_a_cursor_too(shop
     assert [row["id"] for _, row in told] == [b"\x00\x01"]
 
 
+@pytest.mark.slow
 async def test_a_value_may_be_large(shop: Shop) -> None:
     large = "LONGTEXT" if shop.kind == "mariadb" else "TEXT"
     shop.execute(f"CREATE TABLE things (id INTEGER PRIMARY KEY, note {large})")

@@ -192,6 +192,7 @@ async def test_a_listener_without_authentication_says_so_as_kafka_does(start: St
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
+@pytest.mark.slow
 async def test_a_known_client_does_not_authenticate_again(start: Start) -> None:
     broker = await start(SASL)
     await add_alice(broker)
@@ -206,6 +207,7 @@ async def test_a_known_client_does_not_authenticate_again(start: Start) -> None:
     await log.close()
 
 
+@pytest.mark.slow
 async def test_an_answer_says_nothing_of_which_users_there_are(start: Start) -> None:
     broker = await start(SASL)
     await add_alice(broker)
@@ -235,6 +237,7 @@ async def test_a_large_request_is_refused_before_authentication(start: Start) ->
     writer.close()
 
 
+@pytest.mark.slow
 async def test_a_slow_client_is_cut_off_and_others_do_not_wait(start: Start) -> None:
     broker = await start(SASL, authentication_wait_ms_max=3_000)
     await add_alice(broker)
@@ -263,6 +266,7 @@ async def test_a_client_that_leaves_leaves_nothing_behind(start: Start) -> None:
     assert not broker.server._addresses
 
 
+@pytest.mark.slow
 async def test_the_oldest_unknown_client_gives_way_at_the_limit(start: Start) -> None:
     broker = await start(SASL, connections_max=3)
     await add_alice(broker)
@@ -327,6 +331,7 @@ async def test_records_pass_by_tls_in_both_directions(start: Start, authority: A
     await log.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 async def test_a_password_is_taken_inside_tls(
     start: Start, authority: Authority, mechanism: str, caplog: pytest.LogCaptureFixture
@@ -404,6 +409,7 @@ async def test_old_versions_of_tls_are_not_spoken(start: Start, authority: Autho
         await asyncio.open_connection(host, port, ssl=context)
 
 
+@pytest.mark.slow
 async def test_slow_handshakes_hold_up_nobody_and_end(start: Start, authority: Authority) -> None:
     broker = await start(
         {"tls": tls(authority), "sasl": "SCRAM-SHA-512"}, authentication_wait_ms_max=3_000

@@ -139,6 +139,7 @@ async def test_requests_that_a_producer_has_sent_ahead_wait_too(
         each.cancel()
 
 
+@pytest.mark.slow
 async def test_a_producer_goes_on_after_its_wait(running: RunningBroker, link: Link) -> None:
     value = float(len(BATCH) // 10)
     await ask(running.broker, quota(value, "producer_byte_rate", ("client-id", "etl")))
@@ -200,6 +201,7 @@ async def test_a_batch_that_is_too_large_for_its_quota_is_read_all_the_same(
     assert told.throttle_time_ms > 1_000_000
 
 
+@pytest.mark.slow
 async def test_the_time_of_requests_counts_and_waits_a_second_at_most(
     running: RunningBroker, link: Link
 ) -> None:
@@ -226,6 +228,7 @@ async def test_brokers_and_our_own_commands_have_no_quotas(
     assert told == {"__cluster": False, "__local": False, "alice": True}
 
 
+@pytest.mark.slow
 async def test_topics_over_the_quota_are_refused_to_new_clients(
     running: RunningBroker, link: Link
 ) -> None:
@@ -250,6 +253,7 @@ async def test_topics_over_the_quota_are_refused_to_new_clients(
     assert others.topics[0].error_code == 0
 
 
+@pytest.mark.slow
 async def test_topics_over_the_quota_make_older_clients_wait(
     running: RunningBroker, link: Link
 ) -> None:
@@ -263,6 +267,7 @@ async def test_topics_over_the_quota_make_older_clients_wait(
     assert again.throttle_time_ms > told.throttle_time_ms - 100_000
 
 
+@pytest.mark.slow
 async def test_an_address_that_connects_too_often_is_not_served(
     running: RunningBroker, link: Link
 ) -> None:

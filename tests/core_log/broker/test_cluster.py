@@ -47,6 +47,8 @@ from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.in_memory import SERVED
 from tests.fakes import FaultyFiles, MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 FOR_EVER_MS = 3_600_000
 METADATA_DIRECTORY = DATA / "log" / "__cluster_metadata-0"
 

@@ -22,6 +22,8 @@ from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.topic_config import MIN_IN_SYNC
 from tests.core_log.broker.cluster_in_memory import Cluster
 
+pytestmark = pytest.mark.slow
+
 ALL_BROKERS = ""
 SET = 0
 

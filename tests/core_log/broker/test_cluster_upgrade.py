@@ -19,6 +19,8 @@ from headwater.core_log.replication.metadata_records import METADATA_FEATURE
 from headwater.core_log.replication.topic_config import MIN_IN_SYNC
 from tests.core_log.broker.cluster_in_memory import Cluster
 
+pytestmark = pytest.mark.slow
+
 NODES = (1, 2, 3)
 
 

@@ -19,6 +19,8 @@ from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.replicated_topic import create, produce, record_of, start_three, stored
 from tests.fakes import MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 LOG = DATA / "log"
 PARTITION = LOG / "t-0"
 SEGMENT = PARTITION / f"{0:020}.log"

@@ -13,6 +13,8 @@ from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.replicated_topic import start_three
 from tests.fakes import FaultyFiles, MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:

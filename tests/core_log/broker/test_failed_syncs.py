@@ -104,6 +104,7 @@ async def test_a_partition_whose_sync_failed_acknowledges_nothing_until_it_is_re
         await with_wire(broker, after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t-0", "__transaction_state", "__consumer_offsets"])
 async def test_a_transaction_that_meets_a_broken_disk_is_whole_or_absent_afterwards(
     tmp_path: Path, name: str
@@ -151,6 +152,7 @@ async def test_a_topic_whose_metadata_cannot_be_synced_is_not_acknowledged(tmp_p
         assert await with_wire(broker, lambda wire: wire.create_topic("v", 1, {})) == ErrorCode.NONE
 
 
+@pytest.mark.slow
 async def test_an_offset_that_cannot_be_synced_is_not_acknowledged(tmp_path: Path) -> None:
     files, part = FaultyFiles(OsFiles()), TopicPartition("t", 0)
     async with running(tmp_path, files) as broker:

@@ -11,6 +11,8 @@ from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequ
 from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.replicated_topic import create, produce, record_of, start_three, stored
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
@@ -92,6 +94,7 @@ async def on_a_disk(data: Path, fault: Callable[[str, Path], None]) -> EmbeddedL
     return log
 
 
+@pytest.mark.slow
 async def test_a_quick_disk_is_synced_by_the_loop_and_a_slow_one_by_threads(tmp_path: Path) -> None:
     were_by_the_loop, seconds = list[bool](), 0.0
 
@@ -113,6 +116,7 @@ async def test_a_quick_disk_is_synced_by_the_loop_and_a_slow_one_by_threads(tmp_
     await log.close()
 
 
+@pytest.mark.slow
 async def test_a_quick_disk_has_a_transaction_before_its_end_asks_for_it(tmp_path: Path) -> None:
     log = await on_a_disk(tmp_path, lambda operation, path: None)
     partition = log.running.broker.partition(*ORDERS)

@@ -9,6 +9,8 @@ from headwater.core_log.protocol.messages.create_topics import CreatableTopic, C
 from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.test_moved_partitions import TOPIC, ask, is_moved, partition, produce
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:

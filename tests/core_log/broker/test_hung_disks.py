@@ -21,6 +21,8 @@ from tests.core_log.broker.replicated_topic import (
 )
 from tests.fakes import FaultyFiles, MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 
 class HungDisk:
     """Syncs in threads do not return before `go_on`; on the loop they would hold up all brokers of

@@ -52,6 +52,7 @@ async def test_a_follower_that_has_caught_up_joins(cluster: Replicated) -> None:
     assert epochs == {each: node.broker.broker_epoch for each, node in cluster.nodes.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("requests", "answers"), [(2, 0), (0, 2), (1, 1)])
 async def test_a_proposal_is_repeated_until_the_metadata_tells_its_outcome(
     cluster: Replicated, requests: int, answers: int
@@ -90,6 +91,7 @@ async def test_a_follower_that_lags_is_left_out_and_acks_of_all_go_on(cluster: R
     await until(lambda: 3 not in cluster.state.in_sync)
 
 
+@pytest.mark.slow
 async def test_a_fenced_follower_does_not_join(cluster: Replicated) -> None:
     await fall_behind(cluster, 3)
     cluster.commit(cluster.controller.fence_broker(3))
@@ -103,6 +105,7 @@ async def test_a_fenced_follower_does_not_join(cluster: Replicated) -> None:
     assert (cluster.state.in_sync, len(cluster.asked)) == ((1, 2), asked)
 
 
+@pytest.mark.slow
 async def test_a_proposal_of_an_earlier_registration_of_the_follower_is_refused(
     cluster: Replicated,
 ) -> None:

@@ -17,6 +17,8 @@ from headwater.core_log.records.record_codec import (
 )
 from tests.crash.plain_client import Wire
 
+pytestmark = pytest.mark.slow
+
 TABLE = TopicPartition("table", 0)
 COMPACTED = {
     "cleanup.policy": "compact",

@@ -20,6 +20,8 @@ from tests.core_log.broker.test_cluster import three, vote
 from tests.core_log.broker.test_moved_partitions import TOPIC, ask, partition, produce
 from tests.fakes import FaultyFiles, MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 AT = TopicPartition(TOPIC, 0)
 
 

@@ -33,6 +33,8 @@ from tests.builders import DATA, batch
 from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.fakes import MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 TOPIC, PARTITION = "t", DATA / "log" / "t-0"
 
 

@@ -49,6 +49,7 @@ def values(node: Node) -> list[bytes | None]:
     return [value for _, value in values_of(node.partition.log)]
 
 
+@pytest.mark.slow
 async def test_an_acknowledged_record_is_on_every_disk_in_sync(cluster: Replicated) -> None:
     leader, second, third = cluster.nodes.values()
 
@@ -124,6 +125,7 @@ async def test_two_quick_elections_leave_equal_logs(cluster: Replicated) -> None
     assert values(first) == [b"of epoch 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allows_unclean", [False, True])
 async def test_committed_records_are_given_up_only_where_somebody_allowed_it(
     allows_unclean: bool,

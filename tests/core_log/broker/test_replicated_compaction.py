@@ -88,6 +88,7 @@ async def test_compaction_waits_until_all_in_sync_know_how_far_it_goes(
     assert {node.partition.log.cleaned_to for node in (second, third)} == {announced}
 
 
+@pytest.mark.slow
 async def test_a_follower_compacts_what_its_leader_has_announced_and_drops_no_delete(
     cluster: Replicated,
 ) -> None:
@@ -216,6 +217,7 @@ async def test_a_leader_elected_after_compaction_tells_no_lower_marks(
     assert third.partition.log.cleaned_to >= marks[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["in sync", "after a day"])
 async def test_deletes_stay_while_a_replica_is_copied_so_that_its_copy_does_not_begin_anew(
     cluster: Replicated, ends: str

@@ -205,6 +205,7 @@ def test_every_holder_that_asks_gets_room_in_the_end(seed: int) -> None:
             room.give(each, count)
 
 
+@pytest.mark.slow
 async def test_large_records_of_a_user_over_many_connections_are_all_written(start: Start) -> None:
     security = SASL | {"super_users": "User:alice"}
     broker = await start(security, request_bytes_per_principal_max=LIMIT)

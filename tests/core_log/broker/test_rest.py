@@ -94,6 +94,7 @@ async def rest(partitions: int) -> Mapping[str, int]:
     return {name: n for name, n in calls.counts.items() if not name.startswith("tests/")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 100])
 def test_a_process_at_rest_calls_few_of_our_functions(partitions: int) -> None:
     with asyncio.Runner(loop_factory=SkippedTime) as runner:

@@ -39,6 +39,7 @@ async def log_in(link: Rpc, security: SecuritySettings) -> int:
     return await authenticate(link, security)
 
 
+@pytest.mark.slow
 async def test_a_client_authenticates_again_before_its_session_ends(start: Start) -> None:
     broker = await start(SASL | {"session_ms_max": 1_500})
     await add_alice(broker)
@@ -81,6 +82,7 @@ async def test_our_own_commands_need_not_authenticate_again(start: Start) -> Non
     link.close()
 
 
+@pytest.mark.slow
 async def test_a_session_goes_on_as_the_same_user_by_the_same_mechanism(start: Start) -> None:
     """The words are Kafka's."""
     broker = await start({"sasl": "SCRAM-SHA-512,SCRAM-SHA-256", "session_ms_max": 60_000})
@@ -130,6 +132,7 @@ async def test_a_client_authenticates_again_once_a_second_at_most(start: Start) 
     link.close()
 
 
+@pytest.mark.slow
 async def test_a_removed_user_is_cut_off_at_the_end_of_its_session(start: Start) -> None:
     broker = await start(SASL | {"session_ms_max": 1_200})
     await add_alice(broker)

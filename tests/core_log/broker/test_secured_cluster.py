@@ -28,6 +28,8 @@ from tests.core_log.broker.test_client_quotas import quota
 from tests.core_log.broker.test_cluster import grow, vote
 from tests.fakes import MemoryFiles
 
+pytestmark = pytest.mark.slow
+
 ALICE = Principal("alice")
 SECURITY = {"sasl": ["SCRAM-SHA-512"]}
 Rules = tuple[set[str], set[str], dict[str, float]]

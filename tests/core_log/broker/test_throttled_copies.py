@@ -92,6 +92,7 @@ async def until_held(cluster: Replicated, rooms: list[int]) -> None:
     await until(lambda: rooms[-3:] == [0, 0, 0] or 3 in cluster.state.in_sync)
 
 
+@pytest.mark.slow
 @SIDES
 async def test_a_replica_is_copied_at_the_rate_until_it_is_in_sync(
     cluster: Replicated, rooms: list[int], side: Side
@@ -112,6 +113,7 @@ async def test_a_replica_is_copied_at_the_rate_until_it_is_in_sync(
     assert len(steps) >= copied(leader) // RATE
 
 
+@pytest.mark.slow
 @SIDES
 async def test_a_writer_does_not_wait_for_a_throttled_replica(
     cluster: Replicated, rooms: list[int], side: Side
@@ -160,6 +162,7 @@ async def test_other_replicas_are_not_held_back(cluster: Replicated, side: Side)
     assert bytes_of(third) == bytes_of(leader)
 
 
+@pytest.mark.slow
 @SIDES
 async def test_a_rate_of_nothing_stops_the_copy(
     cluster: Replicated, rooms: list[int], side: Side
@@ -176,6 +179,7 @@ async def test_a_rate_of_nothing_stops_the_copy(
     assert (await leader.produce("as before")).error_code == ErrorCode.NONE
 
 
+@pytest.mark.slow
 @SIDES
 async def test_a_replica_that_its_leader_has_proposed_as_in_sync_is_not_held_back(
     cluster: Replicated, side: Side

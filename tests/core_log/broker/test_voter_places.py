@@ -60,6 +60,7 @@ async def move(cluster: Cluster, node_id: int, port: int) -> None:
     await cluster.start(node_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
 async def test_the_record_of_a_voter_follows_it_to_its_new_address(
     cluster: Cluster, is_leader: bool
@@ -77,6 +78,7 @@ async def test_the_record_of_a_voter_follows_it_to_its_new_address(
     )
 
 
+@pytest.mark.slow
 async def test_a_leader_tells_its_new_address_in_its_own_record(cluster: Cluster) -> None:
     """Nobody but itself can write it down."""
     controller = cluster.controller
@@ -110,6 +112,7 @@ async def test_a_broker_finds_the_others_where_the_log_says_that_they_listen(
     assert again.is_open and again.quorum.leader_id in (2, 3)
 
 
+@pytest.mark.slow
 async def test_a_leader_of_an_older_version_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster()
     older = {key: each for key, each in SERVED.items() if key != UpdateRaftVoterRequest.api_key}

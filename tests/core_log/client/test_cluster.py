@@ -202,6 +202,7 @@ async def test_a_cluster_that_never_answered_is_told_soon_with_what_each_address
     assert "correct `bootstrap`" in never.value.hint
 
 
+@pytest.mark.slow
 async def test_an_address_that_swallows_what_is_sent_holds_up_no_other() -> None:
     cluster = ScriptedCluster(brokers=2)
     led_by(cluster, 2)

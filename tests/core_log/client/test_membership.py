@@ -117,6 +117,7 @@ async def test_the_older_of_two_processes_with_one_identity_is_told_and_ends(
     assert len(first.lost) == 1
 
 
+@pytest.mark.slow
 async def test_a_member_without_heartbeats_stops_before_the_group_goes_on_without_it(
     log: EmbeddedLog,
 ) -> None:
@@ -136,6 +137,7 @@ async def test_a_member_without_heartbeats_stops_before_the_group_goes_on_withou
         assert await late == "a 1/2"
 
 
+@pytest.mark.slow
 async def test_a_lease_goes_on_while_a_join_waits_for_another_member(log: EmbeddedLog) -> None:
     a, silent, b = Actor(log, "a"), Actor(log, "silent"), Actor(log, "b")
     async with a.alive():

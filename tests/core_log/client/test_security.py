@@ -93,6 +93,7 @@ async def test_a_user_comes_in_by_every_mechanism(broker: EmbeddedLog, mechanism
         assert guard.admitted
 
 
+@pytest.mark.slow
 async def test_large_batches_pass_through_tls_both_ways(
     broker: EmbeddedLog, authority: Authority
 ) -> None:

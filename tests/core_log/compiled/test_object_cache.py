@@ -76,6 +76,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_code_does_what_its_source_says_when_it_is_made_and_when_it_was_kept(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_damaged_cache_file_is_made_again(place: Path, monkeypatch: pytest.Mon
         assert kept.read_bytes() != damaged
 
 
+@pytest.mark.slow
 def test_another_constant_is_another_code(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = stepped(5)
 
@@ -138,6 +140,7 @@ def test_an_argument_that_no_code_takes_is_refused() -> None:
         stepped("5")
 
 
+@pytest.mark.slow
 def test_a_process_that_finds_code_does_not_load_the_compiler(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
 
@@ -162,6 +165,7 @@ def run_first_use(path: Path, how: str) -> list[str]:
     return ran.stdout.decode().split()
 
 
+@pytest.mark.slow
 def test_a_process_ends_without_waiting_for_the_compiler(tmp_path: Path) -> None:
     compiler = tmp_path / "numba"
     compiler.mkdir()
@@ -170,6 +174,7 @@ def test_a_process_ends_without_waiting_for_the_compiler(tmp_path: Path) -> None
     assert run_first_use(tmp_path, "endless") == ["False"]
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_compiles_what_a_pipeline_needs(tmp_path: Path) -> None:
     _, is_ready, has_loaded_compiler = run_first_use(tmp_path, "waits")
 

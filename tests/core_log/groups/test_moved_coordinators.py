@@ -164,6 +164,7 @@ def is_found(seeds: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_histories_find_a_coordinator_that_does_not_write_markers_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,6 +179,7 @@ def test_histories_find_a_beginning_that_is_not_recorded(monkeypatch: pytest.Mon
     assert is_found(40)
 
 
+@pytest.mark.slow
 def test_histories_find_late_markers_of_a_former_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -190,6 +192,7 @@ def test_histories_find_late_markers_of_a_former_coordinator(
     assert is_found(200)
 
 
+@pytest.mark.slow
 def test_histories_find_answers_of_a_former_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
     async def confirm(self: object) -> None:
         await asyncio.sleep(0)

@@ -80,6 +80,7 @@ def test_one_of_many_writers_creates_a_name(open_store: Callable[[], ObjectStore
     assert names_below(store) == ["log/1.json"]
 
 
+@pytest.mark.slow
 def test_a_local_file_is_uploaded_as_a_whole(store: ObjectStore, tmp_path: Path) -> None:
     store.put("other", b"x")
     content = os.urandom(6 << 20)
@@ -113,6 +114,7 @@ def test_objects_go_with_those_below_them(store: ObjectStore) -> None:
     assert not [*store.objects("")]
 
 
+@pytest.mark.slow
 def test_removed_objects_are_gone_and_missing_ones_are_no_error(store: ObjectStore) -> None:
     for number in range(7):
         store.put(f"a/{number}", b"x")

@@ -108,6 +108,7 @@ def test_lz4_blocks_are_independent_because_java_reads_no_others() -> None:
     assert lz4.frame.get_frame_info(written)["block_linked"] is False
 
 
+@pytest.mark.slow
 def test_a_process_that_compresses_nothing_loads_no_compression_library() -> None:
     program = "import headwater.core_log.records.record_codec, sys; print(*sorted(sys.modules))"
 

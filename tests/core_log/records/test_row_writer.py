@@ -146,6 +146,7 @@ def test_an_escape_is_seen_wherever_it_stands(length: int, odd: str) -> None:
     assert found == [expected] * len(ways())
 
 
+@pytest.mark.slow
 def test_text_that_is_all_escapes_finds_its_room() -> None:
     texts = ["\0" * 3_000, "a", "\1" * 100_000, None] * 20
     pieces: list[RowPart] = [b"<", RowColumn(pa.array(texts), ValueEncoding.STRING), b">"]
@@ -183,6 +184,7 @@ def test_moments_of_any_year_are_written_alike(unit: str, numbers: list[int]) ->
     assert few.equals(plain)
 
 
+@pytest.mark.slow
 def test_every_day_of_many_years_has_its_name() -> None:
     days = pa.array(range(-720_000, 2_930_000, 11), pa.int64())
     values = pc.add(pc.multiply(days, 86_400_000_000), 86_399_999_999)

@@ -348,6 +348,7 @@ def test_a_snapshot_of_any_size_is_read_back(count: int) -> None:
     assert snapshot.name == "00000000000000012345-0000000007.checkpoint"
 
 
+@pytest.mark.slow
 def test_a_damaged_snapshot_is_never_half_believed() -> None:
     records = [FeatureLevelRecord(f"feature-{each}", each) for each in range(3000)]
     files = MemoryFiles()

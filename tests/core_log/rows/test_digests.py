@@ -80,6 +80,7 @@ def test_columns_are_told_apart() -> None:
     assert len({*left.tolist(), *right.tolist()}) == 4
 
 
+@pytest.mark.slow
 def test_a_million_rows_have_a_million_digests() -> None:
     numbers = np.arange(1_000_000)
 

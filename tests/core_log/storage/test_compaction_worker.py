@@ -20,6 +20,8 @@ from headwater.core_log.storage.files import OsFiles
 from headwater.core_log.storage.segment import LOG, SUFFIXES, file_name
 from headwater.core_log.storage.swap import cleaned_path
 
+pytestmark = pytest.mark.slow
+
 
 def request_for(
     directory: Path, content: bytes, *, memory_bytes_max: int = 1 << 20

@@ -149,6 +149,7 @@ def test_a_log_that_starts_over_is_empty_and_goes_on_at_its_new_start(offset: in
     assert values_of(log) == [(offset, b"next")]
 
 
+@pytest.mark.slow
 def test_a_power_cut_while_a_log_starts_over_leaves_a_whole_log() -> None:
     leader, seen = led_log(), set[tuple[int, int]]()
     for number in count():

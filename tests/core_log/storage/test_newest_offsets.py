@@ -1,6 +1,7 @@
 """The map of compaction is a dict from key to newest offset, in little memory and with bounds."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,7 @@ def test_a_full_map_says_how_far_it_came() -> None:
     assert newest.surviving().tolist() == list(range(100))
 
 
+@pytest.mark.slow
 def test_memory_per_key_stays_within_its_bound_at_every_size() -> None:
     newest, block = NewestOffsets(200_000), 1000
     random = np.random.default_rng(1)

@@ -67,6 +67,7 @@ def copied(
     return result
 
 
+@pytest.mark.slow
 async def test_a_restored_log_is_the_log_of_that_moment(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     async with opened(tmp_path / "data") as log:
@@ -124,6 +125,7 @@ async def read_until_written(log: EmbeddedLog) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 async def test_segments_that_are_removed_while_they_are_copied_are_copied(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     async with opened(tmp_path / "data") as log:
@@ -148,6 +150,7 @@ async def test_segments_that_are_removed_while_they_are_copied_are_copied(tmp_pa
         assert await read_all(log, ORDERS) == before
 
 
+@pytest.mark.slow
 async def test_a_second_backup_sends_only_what_is_new(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     async with opened(tmp_path / "data") as log:

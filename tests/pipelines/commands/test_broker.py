@@ -71,6 +71,7 @@ def test_a_place_where_no_directory_can_be_is_told_as_the_system_tells_it(
     assert "the system says: no such file or directory" in ran.remarks
 
 
+@pytest.mark.slow
 def test_a_second_broker_on_the_same_data_is_told_who_owns_it(
     headwater: Headwater, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_second_broker_on_the_same_data_is_told_who_owns_it(
     assert end(broker, signal.SIGTERM)[0] == exit_codes.TERMINATED
 
 
+@pytest.mark.slow
 def test_a_signal_drains_and_the_next_start_takes_over(tmp_path: Path) -> None:
     broker = start_broker(tmp_path)
     endpoint = json.loads((tmp_path / "endpoint.json").read_text())
@@ -108,6 +110,7 @@ def test_a_command_without_a_broker_names_the_one_that_starts_it(
     assert f"hint: headwater broker --data {tmp_path}" in ran.remarks
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_a_killed_broker_left_behind_is_not_believed(
     headwater: Headwater, tmp_path: Path
 ) -> None:
@@ -133,6 +136,7 @@ def test_an_endpoint_that_is_no_endpoint_is_named(headwater: Headwater, tmp_path
     assert "endpoint.json is not what a broker writes" in ran.remarks
 
 
+@pytest.mark.slow
 def test_an_address_where_nobody_listens_is_named(headwater: Headwater) -> None:
     ran = headwater("topics", "ls", "--bootstrap", "127.0.0.1:1")
 

@@ -15,6 +15,7 @@ from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import address_of, end, start_broker
 
 
+@pytest.mark.slow
 def test_a_user_may_do_what_a_rule_allows(headwater: Headwater, tmp_path: Path) -> None:
     data, password = tmp_path / "data", tmp_path / "password"
     password.write_text("a-password\n")

@@ -230,6 +230,7 @@ def test_a_paused_source_is_moved_part_by_part(shop: Shop) -> None:
     assert shop.ask(load_positions) == {}
 
 
+@pytest.mark.slow
 def test_a_table_has_a_history_and_differences(shop: Shop) -> None:
     target = f"{shop.name}/orders"
 
@@ -254,6 +255,7 @@ def test_a_running_pipeline_is_not_dropped(shop: Shop) -> None:
     assert "the pipeline is running" in ran.remarks
 
 
+@pytest.mark.slow
 def test_a_dropped_pipeline_leaves_nothing_in_the_log(shop: Shop) -> None:
     shop.run("pause", f"{shop.name}/orders")
     shop.end()
@@ -284,6 +286,7 @@ def test_a_successor_of_a_dropped_pipeline_begins_behind_its_commits(shop: Shop)
     assert shop.ask(read_desired).controls() == []
 
 
+@pytest.mark.slow
 def test_a_log_at_rest_is_looked_at_and_steered_all_the_same(
     headwater: Headwater, tmp_path: Path
 ) -> None:

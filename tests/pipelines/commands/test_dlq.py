@@ -28,6 +28,8 @@ from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.transforms.table_changes import INSERT, changes_of, schema_of
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "shop.public.orders"
 WIRE = WireSettings(decimal="precise")
 SCHEMA = schema_of({"id": pa.int64(), "total": pa.decimal128(10, 2), "note": pa.string()})

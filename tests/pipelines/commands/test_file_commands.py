@@ -130,6 +130,7 @@ def test_a_file_can_be_written_for_every_type(headwater: Headwater, at: int) -> 
     assert checked.code == exit_codes.OK, checked.remarks
 
 
+@pytest.mark.slow
 def test_every_line_of_a_written_file_can_be_switched_on(headwater: Headwater) -> None:
     text = headwater("init", "--file", "-").data
 
@@ -149,6 +150,7 @@ def switch_on(text: str) -> Iterator[str]:
         yield line.replace("#", "", 1) if is_key else line
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_is_kept(headwater: Headwater) -> None:
     Path("pipeline.yaml").write_text("mine")
 
@@ -220,6 +222,7 @@ def test_every_component_begins_its_page_with_what_it_guarantees() -> None:
         assert (each.component.__doc__ or "").strip(), each.kind
 
 
+@pytest.mark.slow
 def test_editors_get_a_schema_that_takes_what_check_takes(headwater: Headwater) -> None:
     import jsonschema
 

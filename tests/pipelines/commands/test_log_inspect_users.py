@@ -4,9 +4,13 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import end, start_broker
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_user_is_shown_without_its_keys(headwater: Headwater, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 from tests.pipelines.time_travel.world import World, tell
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """
 pipeline: copy
 source: {type: sql, url: "sqlite:///source.db", tables: ["*"], deletes: compare, keys: {v: [a, b]}}

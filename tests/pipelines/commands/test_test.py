@@ -31,6 +31,7 @@ def file_with(directory: Path, tests: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_examples_that_hold_pass(headwater: Headwater, tmp_path: Path) -> None:
     path = file_with(
         tmp_path,
@@ -79,6 +80,7 @@ def hash_of(text: str) -> str:
     return hmac.new(b"headwater:shop", text.encode(), hashlib.sha256).hexdigest()
 
 
+@pytest.mark.slow
 def test_differences_are_shown_row_by_row_and_end_in_exit_code_4(
     headwater: Headwater, tmp_path: Path
 ) -> None:

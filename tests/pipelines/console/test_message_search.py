@@ -81,6 +81,7 @@ def places_of(messages: Sequence[ShownRecord]) -> list[tuple[int, int]]:
     return [(each.partition, each.offset) for each in messages]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 7, 50])
 def test_pages_have_every_message_once_and_the_newest_first(served: ServedLog, limit: int) -> None:
     write_orders(served, 60, partitions=3)
@@ -103,6 +104,7 @@ def test_pages_have_every_message_once_and_the_newest_first(served: ServedLog, l
     assert pages[-1].left == 0
 
 
+@pytest.mark.slow
 def test_a_spent_budget_ends_a_look_and_the_next_one_goes_on(served: ServedLog) -> None:
     write_orders(served, 200)
     wanted = MessageFilter(contains="value 3")
@@ -125,6 +127,7 @@ def test_a_spent_budget_ends_a_look_and_the_next_one_goes_on(served: ServedLog) 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_a_filter_finds_what_a_person_would(served: ServedLog, seed: int) -> None:
     random, alive = Random(seed), set[int]()
@@ -242,6 +245,7 @@ def test_a_record_of_a_table_with_hidden_columns_that_is_no_event_is_hidden(
     served.run(read)
 
 
+@pytest.mark.slow
 def test_dead_letters_are_hidden_among_messages_while_any_column_is(served: ServedLog) -> None:
     letters = TopicPartition("shop.dlq", 0)
 
@@ -292,6 +296,7 @@ def test_a_tail_shows_what_comes_and_counts_the_rest(
     served.run(read)
 
 
+@pytest.mark.slow
 def test_topics_and_groups_say_where_they_stand(served: ServedLog) -> None:
     write_orders(served, 5)
 

@@ -78,6 +78,7 @@ def shown_at(changes: Sequence[ShownChange], moment_ms: int, key: str) -> list[s
     return seen[-1].row if seen else None
 
 
+@pytest.mark.slow
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, seed: int) -> None:
@@ -108,6 +109,7 @@ def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, se
         served.run(look)
 
 
+@pytest.mark.slow
 def test_the_changes_of_one_key_are_those_of_its_history(served: ServedLog) -> None:
     script = list(transactions(Random(5), 40, goes_back=False))
     served.write(*[tables_of(changes, commit=START_MS // 1000 + at) for at, changes in script])
@@ -143,6 +145,7 @@ def test_a_past_says_what_it_has_not_looked_at(
     served.run(look)
 
 
+@pytest.mark.slow
 def test_the_activity_counts_every_record(served: ServedLog) -> None:
     served.write(*[tables_of([("orders", "c", key, "new")], commit=key) for key in range(20)])
 
@@ -155,6 +158,7 @@ def test_the_activity_counts_every_record(served: ServedLog) -> None:
     served.run(look)
 
 
+@pytest.mark.slow
 def test_a_change_names_every_row_of_its_transaction_and_who_has_it(served: ServedLog) -> None:
     changes: list[Change] = [
         ("orders", "c", 1, "a"),

@@ -60,11 +60,13 @@ def action(command: str, target: str, *, problem: str = "") -> AuditedAction:
     return replace(begun, outcome=outcome, ended_ms=begun.started_ms + 5, problem=problem)
 
 
+@pytest.mark.slow
 def test_a_log_without_pipelines_has_an_empty_timeline(tmp_path: Path) -> None:
     with served_log(tmp_path / "data") as served:
         assert look(served) == Timeline([], is_whole=True)
 
 
+@pytest.mark.slow
 def test_each_schema_says_what_it_has_changed(served: ServedLog) -> None:
     [changes] = tables_of([("orders", "c", 9, "x")], commit=3)
 
@@ -130,6 +132,7 @@ def test_dead_letters_of_one_minute_and_problem_are_one_entry(served: ServedLog)
     )
 
 
+@pytest.mark.slow
 def test_the_console_answers_with_the_timeline_of_a_pipeline_and_of_a_table(
     served: ServedLog,
 ) -> None:

@@ -66,6 +66,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SINKS, "made-up", fake_components.SINK)
 
 
+@pytest.mark.slow
 @pytest.mark.property
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(further=st.dictionaries(KEYS, VALUES, max_size=4), source=VALUES, sink=VALUES)

@@ -131,6 +131,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_pipelines_that_no_file_speaks_of_are_orphans(headwater: Headwater, tmp_path: Path) -> None:
     file = pipeline(tmp_path)
     with owning(tmp_path / "data") as owner:

@@ -4,6 +4,8 @@ only where that makes the shares more even."""
 from collections.abc import Mapping
 from random import Random
 
+import pytest
+
 from headwater.pipelines.running.assignor import (
     MemberOffer,
     PipelineOffer,
@@ -79,6 +81,7 @@ def test_members_with_other_pipelines_get_nothing_of_this_one() -> None:
     assert shares == {"a": {SOURCE, ONE, TWO}, "b": {TaskId("other", "source")}}
 
 
+@pytest.mark.slow
 def test_no_task_has_two_members_in_any_history_and_soon_each_has_one() -> None:
     for seed in range(300):
         a_history(Random(seed))

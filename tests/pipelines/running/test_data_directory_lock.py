@@ -64,6 +64,7 @@ async def test_a_directory_that_was_given_up_can_be_had(
     assert again.bootstrap
 
 
+@pytest.mark.slow
 async def test_the_owner_knows_the_partitions_that_its_disk_fails_until_they_are_back(
     tmp_path: Path,
 ) -> None:

@@ -25,6 +25,7 @@ sink: {type: console}
 LONGER_THAN_ANY_TEST_MS = 900_000
 
 
+@pytest.mark.slow
 async def test_a_source_does_not_wait_for_what_was_left_open_by_one_that_was_killed(
     tmp_path: Path,
 ) -> None:

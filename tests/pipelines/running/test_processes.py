@@ -108,6 +108,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         await log.close()
 
 
+@pytest.mark.slow
 async def test_stopping_a_task_waits_until_it_has_cleaned_up(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         tasks = it.start({"source": "wait", "sql": "wait"})

@@ -153,6 +153,7 @@ async def test_tasks_are_shared_when_a_run_comes_and_taken_over_when_it_ends(
         await stage.until(lambda shares: shares == {"a": ALL})
 
 
+@pytest.mark.slow
 async def test_no_task_ever_runs_twice_while_runs_come_and_go(log: EmbeddedLog) -> None:
     stage, twice = Stage(log, log.beside), list[str]()
 
@@ -173,6 +174,7 @@ async def test_no_task_ever_runs_twice_while_runs_come_and_go(log: EmbeddedLog) 
     assert not twice
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_cut_off_gives_its_tasks_up_and_comes_back(
     log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +216,7 @@ async def _no_answer(*_: object, **__: object) -> None:
     raise LogUnavailable("no broker answers")
 
 
+@pytest.mark.slow
 async def test_tasks_go_to_the_runs_with_the_newest_file(log: EmbeddedLog) -> None:
     stage = Stage(log, log.beside)
     async with stage.run("a") as a, stage.run("b") as b:
@@ -227,6 +230,7 @@ async def test_tasks_go_to_the_runs_with_the_newest_file(log: EmbeddedLog) -> No
         await stage.until_shared()
 
 
+@pytest.mark.slow
 async def test_a_run_that_starts_again_with_a_former_file_takes_nothing_over(
     log: EmbeddedLog,
 ) -> None:

@@ -16,6 +16,8 @@ from headwater.pipelines.spark_source.typed import typed_batches
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "shop.public.orders"
 KEY = Column("id", pa.int64(), is_nullable=False, id=1)
 

@@ -25,6 +25,8 @@ from tests.pipelines.pipeline_in_memory import PIPELINE
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "shop.public.orders"
 SCHEMA = schema_of(id=pa.int64(), note=pa.string())
 

@@ -45,6 +45,7 @@ def stretches(served: ServedLog, **options: str) -> dict[str, tuple[int, int]]:
     return {each.partition.topic: (each.start, each.end) for each in splits}
 
 
+@pytest.mark.slow
 def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> None:
     whole = stretches(served)
     first = stretches(served, end="stream=1")
@@ -59,6 +60,7 @@ def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> 
         stretches(served, start="stream=99")
 
 
+@pytest.mark.slow
 def test_a_batch_that_ends_before_it_begins_is_refused(served: ServedLog) -> None:
     assert stretches(served, start="stream=2", end="stream=2") == {}
     with pytest.raises(ConfigError, match="ends before it begins"):
@@ -107,6 +109,7 @@ def test_records_lost_while_a_query_reads_end_the_query(
         asyncio.run(read_plan.check_was_whole(options, replace(part, **lost)))
 
 
+@pytest.mark.slow
 def test_a_query_notices_a_log_that_was_restored_from_an_older_copy(tmp_path: Path) -> None:
     """Though the log has grown past the offsets of the query's checkpoint."""
 

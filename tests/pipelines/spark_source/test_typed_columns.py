@@ -126,6 +126,7 @@ def test_a_truncate_has_no_row() -> None:
     assert (row["op"], row["before"], row["after"]) == ("t", None, None)
 
 
+@pytest.mark.slow
 def test_many_changes_come_in_batches() -> None:
     many = [("c", {"id": number}) for number in range(BATCH_ROWS_MAX + 1)]
 

@@ -154,6 +154,7 @@ def test_a_delete_gets_through_a_cast_that_its_row_does_not_fit() -> None:
     assert found.rows.column("status").to_pylist() == [None, 3]
 
 
+@pytest.mark.slow
 def test_a_truncate_has_the_columns_that_the_rows_have() -> None:
     transform = after_log(add={"day": "date(created_at)"}, rename={"id": "order_id"})
 

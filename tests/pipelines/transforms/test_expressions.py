@@ -157,6 +157,7 @@ def test_no_variable_of_this_program_is_a_table(expressions: Expressions) -> Non
     assert len(secrets) == 1
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     prepared = Expressions(memory_bytes_max=16 << 20).prepare(
         {"x": " || ".join(["status"] * 20)}, SCHEMA
@@ -167,6 +168,7 @@ def test_memory_is_bounded() -> None:
         prepared.evaluate(rows)
 
 
+@pytest.mark.slow
 def test_an_expression_that_takes_too_long_is_interrupted_and_leaves_the_next_batch_alone() -> None:
     slow = "levenshtein(status, status || status)"
     expressions = Expressions()
@@ -224,6 +226,7 @@ prepared.evaluate(pa.RecordBatch.from_pylist([{"x": 1}], schema=schema.arrow))
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_used_expressions_ends_without_a_word() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", ENDING], capture_output=True, text=True, check=False

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import gc
 from headwater.pipelines.transforms.expressions import Expressions

@@ -7,6 +7,8 @@ import pytest
 
 from headwater.pipelines.transforms.expressions import TimeLimit
 
+pytestmark = pytest.mark.slow
+
 MS_MAX = 400
 
 

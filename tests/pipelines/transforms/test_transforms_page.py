@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from headwater.pipelines.file.spec import TransformRule
 from headwater.pipelines.terminal import exit_codes
@@ -20,6 +21,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_every_pipeline_of_the_page_passes_its_tests(headwater: Headwater, tmp_path: Path) -> None:
     for number, block in enumerate(blocks("yaml")):
         path = tmp_path / f"page{number}.yaml"

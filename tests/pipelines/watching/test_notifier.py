@@ -186,6 +186,7 @@ def webhook() -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
             thread.join()
 
 
+@pytest.mark.slow
 def test_a_redirect_is_a_failure() -> None:
     with webhook() as (address, got):
         post(NotifyTarget(f"{address}/hook", ""), b"{}")

@@ -156,6 +156,7 @@ def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert refused.value.hint == "pip install 'headwater[otel]'"
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_for_a_file_without_it(tmp_path: Path) -> None:
     path = write_pipeline(tmp_path, "")
     program = (

@@ -117,6 +117,7 @@ def test_no_line_is_wider_than_the_window(width: int) -> None:
     assert max(map(len, lines)) <= width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("height", [10, 24, 50])
 def test_the_tables_that_need_somebody_are_on_the_screen_of_a_thousand(height: int) -> None:
     lines = text(shop(tables=1_000), width=80, lines_max=height).splitlines()
@@ -179,6 +180,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.slow
 async def test_log_lines_scroll_by_above_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -99,6 +99,7 @@ class Following:
         await asyncio.wait([self.task])
 
 
+@pytest.mark.slow
 async def test_a_move_is_throttled_while_it_lasts_and_nothing_else_is(
     cluster: Cluster, log: KafkaLog
 ) -> None:
@@ -116,6 +117,7 @@ async def test_a_move_is_throttled_while_it_lasts_and_nothing_else_is(
     assert rates(cluster) == {1: {None}, 2: {None}, 3: {None}}
 
 
+@pytest.mark.slow
 async def test_an_interrupted_move_goes_on_at_its_rate_and_the_same_command_ends_it(
     cluster: Cluster, log: KafkaLog
 ) -> None:
@@ -136,6 +138,7 @@ async def test_an_interrupted_move_goes_on_at_its_rate_and_the_same_command_ends
     assert (lists(cluster), rates(cluster)) == (("", ""), {1: {None}, 2: {None}, 3: {None}})
 
 
+@pytest.mark.slow
 async def test_an_interrupted_move_needs_no_command_once_its_rate_is_removed(
     cluster: Cluster, log: KafkaLog
 ) -> None:
@@ -151,6 +154,7 @@ async def test_an_interrupted_move_needs_no_command_once_its_rate_is_removed(
     assert await remove_all(log) == ([], {})
 
 
+@pytest.mark.slow
 async def test_a_broker_that_was_killed_while_it_copied_goes_on_and_knows_its_rate(
     cluster: Cluster, log: KafkaLog
 ) -> None:
@@ -180,6 +184,7 @@ async def test_writers_go_on_while_a_move_stands_still(cluster: Cluster, log: Ka
     await command.interrupt()
 
 
+@pytest.mark.slow
 async def test_rates_stay_while_others_move(cluster: Cluster, log: KafkaLog) -> None:
     other = Following(log, {OTHER: (3,)}, CopyPace(10, SLOW))
     await cluster.until(lambda: any("copied to" in each for each in other.said))
@@ -202,6 +207,7 @@ async def test_a_move_that_is_refused_leaves_no_throttle(cluster: Cluster, log: 
     assert (lists(cluster), rates(cluster)) == (("", ""), {1: {None}, 2: {None}, 3: {None}})
 
 
+@pytest.mark.slow
 async def test_a_throttle_that_somebody_else_has_set_stays(cluster: Cluster, log: KafkaLog) -> None:
     await log.throttles.set_topics({"t": ThrottledTopic("1:2", "*")})
 

@@ -89,6 +89,7 @@ async def break_at_every_step(bench: FilesBench, store: ObjectStore, *, step: in
     return broken.is_broken
 
 
+@pytest.mark.slow
 async def test_any_step_in_a_directory_may_be_the_last(tmp_path: Path) -> None:
     steps = 0
     for step in range(1, STEPS_MAX):

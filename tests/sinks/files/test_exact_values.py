@@ -8,6 +8,8 @@ from tests.sinks.exact_values import differing, kept_by, rows
 from tests.sinks.files.targets import FilesBench
 from tests.slices import ScriptedTopic
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 async def test_a_value_of_any_type_is_exact_in_files_or_refused(

@@ -76,6 +76,7 @@ async def test_a_renamed_column_and_one_with_a_default(
     assert all("a" not in row for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 async def test_names_change_places_and_come_again(tmp_path: Path, format: str) -> None:
     bench, topic = bench_of(tmp_path, format), ScriptedTopic()

@@ -11,6 +11,8 @@ from tests.sinks.exact_values import SCHEMA, differing, kept_by, refused_kinds, 
 from tests.sinks.spark.orders import bench_of
 from tests.slices import ScriptedTopic
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("format", ["delta", "iceberg", "parquet"])
 async def test_a_value_of_any_type_is_exact_in_the_lake_or_refused(

@@ -45,6 +45,7 @@ from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kept", KEPT)
 async def test_a_history_ends_in_the_same_rows_however_it_is_sliced(
@@ -71,6 +72,7 @@ async def test_a_history_ends_in_the_same_rows_however_it_is_sliced(
     assert shown(kept, found.to_pylist()) == truth.rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("share", [0.3, 1])
 async def test_versions_follow_each_other_whatever_the_clock_of_the_source_does(
@@ -92,6 +94,7 @@ async def test_versions_follow_each_other_whatever_the_clock_of_the_source_does(
     check_versions(shown("scd2", found.to_pylist()), truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["iceberg", "parquet"])
 async def test_the_other_formats_keep_a_history_as_it_was(format: str, tmp_path: Path) -> None:
     kept = "append" if format == "parquet" else "soft_delete"

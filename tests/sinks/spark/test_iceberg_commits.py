@@ -31,6 +31,7 @@ def topic() -> ScriptedTopic:
     return topic_of(many(0, 4))
 
 
+@pytest.mark.slow
 async def test_a_slice_reads_nothing_that_the_sink_has_written_itself(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ async def test_a_namespace_that_another_thread_has_just_created_is_taken(
             await begun(bench, topic)
 
 
+@pytest.mark.slow
 async def test_commits_of_others_are_read(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ async def test_commits_of_others_are_read(
     assert len(state_of(bench).files) == 2
 
 
+@pytest.mark.slow
 async def test_the_remembered_state_is_the_written_one(
     bench: LakeBench, topic: ScriptedTopic
 ) -> None:

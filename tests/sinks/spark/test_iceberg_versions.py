@@ -105,6 +105,7 @@ def ids(bench: LakeBench, table: TableId = TABLE) -> list[int]:
     return [each.sequence_number for each in held.metadata.snapshots]
 
 
+@pytest.mark.slow
 async def test_maintenance_leaves_few_versions_and_the_sink_goes_on(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ async def test_maintenance_leaves_few_versions_and_the_sink_goes_on(
     assert [row["note"] for row in by_id(await bench.rows("public.orders"))] == ["a", "1", "a", "a"]
 
 
+@pytest.mark.slow
 async def test_a_tagged_version_outlives_maintenance(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ async def test_a_tagged_version_outlives_maintenance(
     assert len(ids(bench)) <= 4
 
 
+@pytest.mark.slow
 async def test_maintenance_forgets_another_time_what_somebody_elses_commit_came_before(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +164,7 @@ async def test_maintenance_forgets_another_time_what_somebody_elses_commit_came_
     assert len(ids(bench)) <= 3
 
 
+@pytest.mark.slow
 async def test_the_version_before_a_swap_outlives_maintenance(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ KEYS: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize(("kind", "keys"), KEYS, ids=[str(kind) for kind, _ in KEYS])
 async def test_a_change_of_one_key_rewrites_one_file(

@@ -148,6 +148,7 @@ async def test_an_older_version_of_an_iceberg_table_has_the_columns_that_are_gon
     ]
 
 
+@pytest.mark.slow
 async def test_values_of_every_type_come_back_as_they_were(tmp_path: Path) -> None:
     values: dict[pa.DataType, list[Any]] = {
         pa.bool_(): [True, False],
@@ -223,6 +224,7 @@ async def test_a_nanosecond_and_a_moment_far_away_are_kept(tmp_path: Path) -> No
     assert batch.column("far").cast(pa.int64()).to_pylist() == [2**62]
 
 
+@pytest.mark.slow
 async def test_polars_and_duckdb_see_the_same_rows(tmp_path: Path) -> None:
     import deltalake
     import duckdb

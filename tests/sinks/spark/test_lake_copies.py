@@ -15,6 +15,7 @@ from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(
     kind: str, tmp_path: Path
@@ -65,6 +66,7 @@ async def test_a_rebuild_goes_on_with_the_copy_that_is_there(tmp_path: Path) -> 
     assert await offsets(second, topic.name) == {f"{topic.name}/0": 5}
 
 
+@pytest.mark.slow
 async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
     tmp_path: Path,
 ) -> None:
@@ -118,6 +120,7 @@ async def test_a_table_that_is_put_back_within_one_generation_waits_for_its_rebu
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize(("before", "after"), [("", "note"), ("note", ""), ("note", "id")])
 async def test_a_table_is_divided_otherwise_by_a_swap(
@@ -143,6 +146,7 @@ async def test_a_table_is_divided_otherwise_by_a_swap(
     assert len(await bench.sink().plan([ORDERS])) == 1, "it waits for no rebuild any more"
 
 
+@pytest.mark.slow
 async def test_a_commit_of_an_iceberg_table_reads_no_more_the_more_came_before(
     tmp_path: Path,
 ) -> None:

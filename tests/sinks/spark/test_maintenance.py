@@ -116,6 +116,7 @@ async def test_files_of_the_table_stay_however_old_they_are(
     assert [row["note"] for row in by_id(await bench.rows("public.orders"))] == ["a", "b", "a", "a"]
 
 
+@pytest.mark.slow
 @KINDS
 async def test_files_whose_place_was_taken_long_ago_go(
     kind: str, topic: ScriptedTopic, tmp_path: Path
@@ -149,6 +150,7 @@ async def test_a_table_that_is_not_there_cannot_be_cared_for(
     assert await bench.sink().maintain(["orders"]) == []
 
 
+@pytest.mark.slow
 @KINDS
 async def test_a_copy_that_waits_for_its_swap_keeps_its_files(
     kind: str, topic: ScriptedTopic, tmp_path: Path
@@ -166,6 +168,7 @@ async def test_a_copy_that_waits_for_its_swap_keeps_its_files(
     assert len(await bench.rows("public.orders")) == 4
 
 
+@pytest.mark.slow
 async def test_the_log_of_a_delta_table_does_not_grow_for_ever(
     topic: ScriptedTopic, tmp_path: Path
 ) -> None:
@@ -188,6 +191,7 @@ async def test_the_log_of_a_delta_table_does_not_grow_for_ever(
     assert notes == ["a", str(CHECKPOINT_EVERY + 2), "last", "a"]
 
 
+@pytest.mark.slow
 async def test_metadata_of_expired_iceberg_versions_goes(
     topic: ScriptedTopic, tmp_path: Path
 ) -> None:

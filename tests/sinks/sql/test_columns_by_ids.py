@@ -437,6 +437,7 @@ async def test_a_drop_takes_the_ids_along(bench: SqlBench) -> None:
     assert not bench.all_tables()
 
 
+@pytest.mark.slow
 async def test_a_renamed_column_of_a_table_that_was_made_anew(bench: SqlBench) -> None:
     """Its topic is emptied, and the target has the ids of both tables."""
     topic, sink = ScriptedTopic(), bench.sink()

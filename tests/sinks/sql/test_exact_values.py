@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tests.sinks.exact_values import SCHEMA, differing, kept_by, rows
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic
+
+pytestmark = pytest.mark.slow
 
 TEXT = {"postgresql": "{}::text", "mariadb": "CAST({} AS CHAR)", "sqlite": "{}"}
 NEVER_REFUSED = ("list", "struct", "time32", "time64", "decimal", "int", "bool", "binary")

@@ -476,6 +476,7 @@ def test_a_connection_to_mysql_notices_a_silent_network_as_soon(
     assert given == ([30, 10, 3, 60_000], 7)
 
 
+@pytest.mark.slow
 def test_a_login_to_mysql_that_gets_no_answer_ends(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"mysql://root@127.0.0.1:{mute.getsockname()[1]}/shop"

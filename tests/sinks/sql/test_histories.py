@@ -29,6 +29,7 @@ async def test_a_history_ends_in_the_same_rows_however_it_is_sliced(
     assert shown(kept, bench.all_rows("orders")) == truth.rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 1])
 async def test_versions_follow_each_other_whatever_the_clock_of_the_source_does(
     bench: SqlBench, share: float

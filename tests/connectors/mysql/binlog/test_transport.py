@@ -62,6 +62,7 @@ def test_events_come_whole_however_the_packets_are_cut() -> None:
     assert found == events
 
 
+@pytest.mark.slow
 def test_an_event_of_several_packets_is_joined() -> None:
     event = b"x" * (transport.PACKET_BYTES_MAX + 10)
     whole = b"\0" + event

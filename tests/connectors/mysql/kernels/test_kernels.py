@@ -104,6 +104,7 @@ def test_noise_as_a_row_of_a_select_is_sound_for_both_or_neither(
         assert fast.bounds.tolist() == plain.bounds.tolist()
 
 
+@pytest.mark.slow
 def test_the_compiled_kernels_are_loaded_once_enough_was_read() -> None:
     lazy, layout = LazyMysqlKernels(worth_bytes=100), RowLayout(*2 * [np.ones(1, np.int32)])
     buffer, place = with_slack([b"\0\7" * 100]), np.zeros(1, np.int64)

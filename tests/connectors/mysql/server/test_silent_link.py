@@ -90,6 +90,7 @@ def test_every_connection_has_the_options(mysql_guest: MysqlGuest) -> None:
     assert (found, patience) == ([30, 10, 3, 60_000], None)
 
 
+@pytest.mark.slow
 def test_a_login_that_gets_no_answer_ends() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]

@@ -61,6 +61,7 @@ class Table:
             self.columns[column.number - 1] = changed
 
 
+@pytest.mark.slow
 def test_no_column_gets_the_number_of_another_whatever_was_done_to_the_table() -> None:
     random, told = Random(16), 0
 

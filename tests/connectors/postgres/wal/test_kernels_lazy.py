@@ -12,6 +12,7 @@ ROW = b"\0\1\0\0\0\1a"
 ROWS = tuples_of_messages([ROW, ROW])
 
 
+@pytest.mark.slow
 def test_the_compiler_is_sent_for_once_there_is_enough_to_do() -> None:
     pytest.importorskip("numba")
     kernels = LazyKernels(worth_bytes=3 * ROWS.size)

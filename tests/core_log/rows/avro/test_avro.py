@@ -67,6 +67,7 @@ def without_logical_types(schema: Any) -> Any:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", AVRO_FORMATS)
 @pytest.mark.parametrize("wire", MODES[:3], ids=str)
 def test_extremes_of_all_types_come_back(
@@ -238,6 +239,7 @@ def test_bytes_that_are_no_value_are_named(shared: RegistryFake, form: str) -> N
         assert list(caught.value.reasons) == [1]
 
 
+@pytest.mark.slow
 def test_no_cut_or_changed_byte_does_worse_than_be_refused(shared: RegistryFake) -> None:
     schema = table(Column("tags", pa.list_(pa.string())), Column("size", pa.float64()))
     what = changes(schema, [pa.array([["a", None, "b"]]), pa.array([1.5])])

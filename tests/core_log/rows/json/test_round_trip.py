@@ -88,6 +88,7 @@ MODES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", MODES, ids=str)
 def test_extremes_of_all_types_in_one_table(wire: WireSettings) -> None:
     changes = table_of_extremes(wire)

@@ -12,6 +12,8 @@ from headwater.pipelines.loops.deliver import decoder as decoder_module
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from tests.pipelines.time_travel.world import World, tell
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """
 pipeline: copy
 source:

@@ -5,12 +5,15 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.sinks.sink import Slice
 from tests.served_log import ServedLog, offsets_of, served_log
 from tests.slices import changes_of, schema_of
+
+pytestmark = pytest.mark.slow
 
 SCHEMA = schema_of(id=pa.int64())
 TOPIC = "shop.public.orders"

@@ -85,6 +85,7 @@ def read(reader: LogSplitReader, splits: list[Split]) -> dict[tuple[TopicPartiti
     return found
 
 
+@pytest.mark.slow
 def test_a_divided_range_holds_the_same(served: ServedLog) -> None:
     whole = read(reader_of(served), divided(served, records=1_000))
 
@@ -102,6 +103,7 @@ def test_every_shape_of_the_table_is_known_in_its_order(served: ServedLog) -> No
     assert list(shapes) == [FIRST, SECOND]
 
 
+@pytest.mark.slow
 def test_filters_and_routes_go_along(served: ServedLog) -> None:
     rule = TransformRule.model_validate({"table": "public.orders", "filter": "amount > 1000"})
     route = RouteRule.model_validate({"from": "public.orders", "to": "lake.big"})
@@ -114,6 +116,7 @@ def test_filters_and_routes_go_along(served: ServedLog) -> None:
     assert {str(shape.table) for shape in shapes} == {"lake.big"}
 
 
+@pytest.mark.slow
 def test_functions_beside_the_pipeline_file_go_along(served: ServedLog, tmp_path: Path) -> None:
     (tmp_path / "far_rules.py").write_text("from far_words import says\n\n\n" + FUNCTION)
     (tmp_path / "far_words").mkdir()

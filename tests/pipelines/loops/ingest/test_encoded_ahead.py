@@ -118,6 +118,7 @@ async def test_small_changes_between_large_ones_keep_their_places() -> None:
     assert found == [keys_of(each) for each in parts]
 
 
+@pytest.mark.slow
 async def test_a_table_that_took_another_form_meanwhile_is_written_under_the_newest() -> None:
     """The number of its schema is not that of the day on which it was begun."""
     encoder = World([]).encoder()

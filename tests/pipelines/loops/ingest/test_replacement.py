@@ -317,6 +317,7 @@ async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:
     assert len(offsets) == len(before) + len(KEYS) - 2 + 2
 
 
+@pytest.mark.slow
 async def test_a_partition_with_more_keys_than_room_is_read_in_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_sink_that_holds_nothing_gets_everything_from_the_new_topic() -> None:
     assert topics == {"shop.public.orders.g2", "__headwater_commits"}
 
 
+@pytest.mark.slow
 def test_a_sink_that_slept_through_two_switches_finishes_one_topic_after_the_other() -> None:
     async def live() -> list[Seen]:
         world = MigratingWorld(SCRIPT)

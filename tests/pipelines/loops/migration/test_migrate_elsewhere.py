@@ -133,6 +133,7 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         yield ForeignShop(directory, lambda: connected(endpoint))
 
 
+@pytest.mark.slow
 def test_a_foreign_cluster_takes_the_next_generation_as_well(foreign: ForeignShop) -> None:
     filled(foreign)
     foreign.edit(log="partitions: 3")
@@ -146,6 +147,7 @@ def test_a_foreign_cluster_takes_the_next_generation_as_well(foreign: ForeignSho
     assert foreign.verified() == {"mirror": True, "changes": True}
 
 
+@pytest.mark.slow
 def test_a_foreign_cluster_gives_a_table_another_key(foreign: ForeignShop) -> None:
     filled(foreign)
     path = foreign.directory / "pipeline.yaml"
@@ -158,6 +160,7 @@ def test_a_foreign_cluster_gives_a_table_another_key(foreign: ForeignShop) -> No
     assert len(foreign.told("changes")) == 60
 
 
+@pytest.mark.slow
 def test_other_keys_of_a_log_that_does_not_tell_of_its_compaction_are_refused(
     foreign: ForeignShop,
 ) -> None:

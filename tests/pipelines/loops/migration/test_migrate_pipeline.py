@@ -30,6 +30,8 @@ from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.pipelines.time_travel.verify.verify import Verifier
 from tests.pipelines.task_runs import task_run
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """
 pipeline: shop
 source: {{type: files, path: "./in/*.jsonl", table: people, key: [id]}}

@@ -46,6 +46,7 @@ def events(script: Sequence[Transaction], *, since: int) -> Counter[Seen]:
     return Counter(told)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(HISTORIES)
 def test_a_mirror_is_equal_to_the_source_whatever_crashed(history: History) -> None:

@@ -14,6 +14,8 @@ from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.schemas import topics_of
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """
 pipeline: shop
 source: {{type: files, path: "./in/*.jsonl", table: people, key: [{key}]}}

@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.loops.migration.migrations import TABLE
 from tests.pipelines.loops.migration.rekeyed_world import RekeyedWorld
 from tests.pipelines.loops.migration.test_rekey import rows_of, told
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = [
     [[(TABLE, "c", 1, "a"), (TABLE, "c", 2, "b")]],

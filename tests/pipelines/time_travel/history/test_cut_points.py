@@ -85,6 +85,7 @@ async def differing(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
 async def test_a_table_as_of_every_transaction_is_as_it_was(
@@ -101,6 +102,7 @@ async def test_a_table_as_of_every_transaction_is_as_it_was(
     assert await differing(world, expected) == [0] * len(script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
 async def test_a_table_as_of_a_time_counts_the_sources_commits(bytes_max: int) -> None:
     """The script's transactions are committed a second apart, the first of them at zero."""
@@ -116,6 +118,7 @@ async def test_a_table_as_of_a_time_counts_the_sources_commits(bytes_max: int) -
     assert await differing(world, expected) == [0] * len(script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linear", [1, 3])
 async def test_many_commits_are_halved_to_the_same_moment(
     monkeypatch: pytest.MonkeyPatch, linear: int

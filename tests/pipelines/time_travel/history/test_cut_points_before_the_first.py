@@ -48,6 +48,7 @@ def end(served: ServedLog, place: TopicPartition, text: str) -> int:
     return cut_point.ends[place]
 
 
+@pytest.mark.slow
 def test_a_time_before_the_first_row_is_refused(served: ServedLog) -> None:
     with pytest.raises(PositionLost, match="the log has no source commit") as refused:
         end(served, FIRST, "2023-11-14T21:00")
@@ -57,6 +58,7 @@ def test_a_time_before_the_first_row_is_refused(served: ServedLog) -> None:
     assert end(served, FIRST, "stream=3") == 6
 
 
+@pytest.mark.slow
 def test_an_added_table_has_no_cut_points_before_its_rows_were_read(
     served: ServedLog,
 ) -> None:

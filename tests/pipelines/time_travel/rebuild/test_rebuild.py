@@ -35,6 +35,8 @@ from headwater.sinks.files.formats import table as read_files
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 from tests.pipelines.task_runs import task_run
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """
 pipeline: shop
 source: {type: generator, size: 1000, total: 5000, rate: 0, batch_rows: 500}

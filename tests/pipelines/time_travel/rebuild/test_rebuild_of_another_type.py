@@ -10,6 +10,8 @@ from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
+pytestmark = pytest.mark.slow
+
 SINKS = {
     "sql": '{type: sql, url: "sqlite:///target.db", commit_every: 0s}',
     "spark": "{type: spark, path: lake, slice_rows: 1, commit_every: 0s}",

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import (
     VERIFIED,
@@ -24,6 +26,8 @@ from headwater.pipelines.time_travel.verify.schedule import verify_once
 from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
+
+pytestmark = pytest.mark.slow
 
 PIPELINE = """
 pipeline: shop

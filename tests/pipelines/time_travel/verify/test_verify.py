@@ -72,6 +72,7 @@ def test_a_pipeline_that_ran_is_equal_on_every_side(tmp_path: Path) -> None:
     assert found["crm.purchases", "sql"].compared.rows > 0
 
 
+@pytest.mark.slow
 def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
     target = tmp_path / "target.db"
 
@@ -104,6 +105,7 @@ def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
     assert (mended.is_equal, mended.repaired) == (True, 3)
 
 
+@pytest.mark.slow
 def test_a_target_that_has_applied_nothing_is_not_equal(tmp_path: Path) -> None:
     async def story(world: World) -> Any:
         await world.run("source")
@@ -115,6 +117,7 @@ def test_a_target_that_has_applied_nothing_is_not_equal(tmp_path: Path) -> None:
     assert found.is_failed and not found.is_equal
 
 
+@pytest.mark.slow
 def test_a_target_that_is_behind_says_so(tmp_path: Path) -> None:
     """Rows that it does not have yet are not compared."""
 
@@ -133,6 +136,7 @@ def test_a_target_that_is_behind_says_so(tmp_path: Path) -> None:
     assert behind > 0
 
 
+@pytest.mark.slow
 def test_a_table_of_the_source_that_the_log_lacks_is_named(tmp_path: Path) -> None:
     """An empty one is as it is in the log: not there."""
 
@@ -169,6 +173,7 @@ def test_mending_keeps_the_sink_where_it_stands(tmp_path: Path) -> None:
     assert all(verdict.is_equal for verdict in found.values())
 
 
+@pytest.mark.slow
 def test_a_target_that_lags_behind_is_equal_to_the_log_as_of_where_it_stands(
     tmp_path: Path,
 ) -> None:
@@ -189,6 +194,7 @@ def test_a_target_that_lags_behind_is_equal_to_the_log_as_of_where_it_stands(
     assert found["t", "sql"].compared.rows == 2
 
 
+@pytest.mark.slow
 def test_rows_that_the_log_missed_are_read_from_the_source_and_reach_the_targets(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,8 @@ from tests.pipelines.loops.deliver.test_compacted_while_read import SMALL, TOPIC
 from tests.pipelines.time_travel.verify.test_verify import POLLED, execute, named, problems, rows
 from tests.pipelines.time_travel.world import World, tell
 
+pytestmark = pytest.mark.slow
+
 SOFT = POLLED.replace("commit_every: 0s", "commit_every: 0s, deletes: soft")
 IGNORED = POLLED.replace("commit_every: 0s", "commit_every: 0s, deletes: ignore")
 TARGET = "SELECT id, v, _headwater_deleted_at FROM t ORDER BY id"

@@ -3,11 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
 from headwater.pipelines.time_travel.verify.result import ComparedSides
 from headwater.pipelines.time_travel.verify.verify import Verifier
 from tests.pipelines.time_travel.verify.test_verify import POLLED, execute, problems
 from tests.pipelines.time_travel.world import World, tell
+
+pytestmark = pytest.mark.slow
 
 APPENDED = POLLED.replace("commit_every: 0s", 'commit_every: 0s, tables: {"*": {mode: append}}')
 

@@ -6,9 +6,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.pipelines.time_travel.world import World, tell
+
+pytestmark = pytest.mark.slow
 
 AUDIT = """
 pipeline: audit

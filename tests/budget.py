@@ -7,3 +7,6 @@ BUDGET = os.environ.get("HEADWATER_BUDGET", "short")
 IS_LONG = BUDGET == "long"
 MARK_OF_TARGET = {"compat": "compat", "crash": "crash", "sim": "simulation"}
 """What each of these targets of the Makefile selects."""
+
+PATIENCE_S = 120
+"""Nothing that a test waits for takes as long, however busy the machine is."""

@@ -19,9 +19,10 @@ from headwater.core_log.foundation.errors import Fenced
 from headwater.sinks.sink import RebuildRecipe
 from scripts.free_port import free_port
 from scripts.owned_process import start_owned
+from tests.budget import PATIENCE_S
 from tests.compat.java_programs import JAVA, directory_from
 from tests.contract.sink_suite import ORDERS, SinkContract
-from tests.pipelines.run_process import PATIENCE_S, start
+from tests.pipelines.run_process import start
 from tests.sinks.spark.orders import TABLE, applied, many
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic

@@ -10,10 +10,11 @@ from random import Random
 
 import pytest
 
+from tests.budget import PATIENCE_S
 from tests.crash.broker_faults import PowerCut, why_no_power_cuts
 from tests.crash.history import Plan
 from tests.databases import Guest
-from tests.pipelines.run_process import COMMAND, PATIENCE_S, start
+from tests.pipelines.run_process import COMMAND, start
 
 PLAN = Plan.from_environment("HEADWATER_PIPELINE_POWER_CUTS", short=2, long=30)
 WHY_NOT = why_no_power_cuts()

@@ -21,8 +21,8 @@ from compose_spec import PyCompose
 
 from scripts.free_port import free_port
 from scripts.owned_process import start_owned
+from tests.budget import PATIENCE_S
 from tests.certificates import Authority
-from tests.pipelines.run_process import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scripts.owned_process import start_owned
+from tests.budget import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "headwater.pipelines.cli"]
-PATIENCE_S = 120
 
 
 @contextmanager

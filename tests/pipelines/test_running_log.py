@@ -13,8 +13,9 @@ from confluent_kafka import Consumer
 
 from headwater.pipelines.journal.internal_topics import AUDIT, POSITIONS
 from headwater.pipelines.terminal import exit_codes
+from tests.budget import PATIENCE_S
 from tests.pipelines.conftest import Headwater, Ran
-from tests.pipelines.run_process import PATIENCE_S, address_of, end, running, start_broker
+from tests.pipelines.run_process import address_of, end, running, start_broker
 
 
 @pytest.fixture(scope="module")

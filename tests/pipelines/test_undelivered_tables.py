@@ -18,9 +18,10 @@ from headwater.pipelines.watching.status import (
     find_undelivered,
     undelivered_lines,
 )
+from tests.budget import PATIENCE_S
 from tests.fakes import SimulatedClock
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.run_process import PATIENCE_S, start
+from tests.pipelines.run_process import start
 
 FILES = """
 pipeline: {name}

@@ -12,8 +12,9 @@ import pytest
 from headwater.core_log.replication.metadata_records import METADATA_VERSION
 from headwater.pipelines.terminal import exit_codes
 from scripts.free_port import free_port
+from tests.budget import PATIENCE_S
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.run_process import PATIENCE_S, end, running
+from tests.pipelines.run_process import end, running
 
 PIPELINE = """
 pipeline: shop

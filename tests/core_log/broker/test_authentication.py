@@ -35,6 +35,7 @@ from headwater.core_log.records.record_codec import (
     encode_batch,
     iterate_batches,
 )
+from tests.budget import PATIENCE_S
 from tests.certificates import Authority
 
 Start = Callable[..., Awaitable[RunningBroker]]
@@ -102,7 +103,7 @@ async def link_to(broker: RunningBroker) -> Rpc:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -435,8 +436,8 @@ async def test_a_stop_does_not_wait_for_handshakes(start: Start, authority: Auth
     peers = [socket.create_connection((host, port)) for _ in range(3)]
     await until(lambda: broker.server.connection_count == 3)
 
-    async with asyncio.timeout(5):
-        await broker.server.drain(20)
+    async with asyncio.timeout(PATIENCE_S):
+        await broker.server.drain(2 * PATIENCE_S)
 
     for each in peers:
         each.close()

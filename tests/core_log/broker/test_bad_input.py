@@ -25,6 +25,7 @@ from headwater.core_log.protocol.messages.produce import (
 from headwater.core_log.records.batch_header import BatchHeader, seal
 from headwater.core_log.records.record_codec import encode_marker
 from headwater.core_log.replication.metadata import METADATA_ID
+from tests.budget import PATIENCE_S
 from tests.builders import Sequenced, batch
 from tests.contract.records import NOW_MS
 from tests.crash.plain_client import Wire
@@ -363,7 +364,7 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_frame_leaves_nothing_b
 
     await aside(vanish)
     await aside(ground.is_serving)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while ground.broker.server.connection_count > 1:  # noqa: ASYNC110 - the kernel tells it
             await asyncio.sleep(0.01)
 

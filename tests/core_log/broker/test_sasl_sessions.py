@@ -16,6 +16,7 @@ from headwater.core_log.protocol.messages.metadata import MetadataRequest
 from headwater.core_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.core_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headwater.core_log.security.principal import Principal
+from tests.budget import PATIENCE_S
 from tests.core_log.broker.test_authentication import (
     PASSWORD,
     SASL,
@@ -48,7 +49,7 @@ async def test_a_client_authenticates_again_before_its_session_ends(start: Start
     [known] = connections_of_alice(broker)
     first = known.session
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while known.session is first or known.session is None:
             await log.topics.all()
 
@@ -141,7 +142,7 @@ async def test_a_removed_user_is_cut_off_at_the_end_of_its_session(start: Start)
     own = client(broker, own_security(broker))
     await own.users.remove("alice")
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(LogRejected, match="refuses the user"):
             while True:
                 await log.topics.all()

@@ -8,6 +8,7 @@ from pathlib import Path
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
+from tests.budget import PATIENCE_S
 from tests.builders import Sequenced, append
 from tests.contract.records import NOW_MS, batch_of
 from tests.core_log.broker.test_failed_syncs import connect, running
@@ -50,6 +51,6 @@ async def test_an_append_held_up_by_the_index_of_aborted_transactions_is_answere
         await full.has_refused.wait()
         files.heal()
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             assert await waiting == 2
         await log.close()

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from headwater.pipelines.terminal import exit_codes
+from tests.budget import PATIENCE_S
 from tests.databases import Guest
-from tests.pipelines.run_process import COMMAND, PATIENCE_S, ROOT, end, start
+from tests.pipelines.run_process import COMMAND, ROOT, end, start
 
 pytestmark = pytest.mark.slow
 

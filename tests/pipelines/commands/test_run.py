@@ -15,8 +15,9 @@ import pytest
 from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
 from headwater.pipelines.terminal import exit_codes
+from tests.budget import PATIENCE_S
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.run_process import COMMAND, PATIENCE_S, ROOT, end, start
+from tests.pipelines.run_process import COMMAND, ROOT, end, start
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Error, Page, Route, expect
 
+from tests.budget import PATIENCE_S
 from tests.pipelines.console.browser_pages import page_of
-from tests.pipelines.run_process import COMMAND, PATIENCE_S, start
+from tests.pipelines.run_process import COMMAND, start
 
 TREES = Path(__file__).parent / "trees"
 ANSWERS = TREES / "answers.json"

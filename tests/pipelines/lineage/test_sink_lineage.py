@@ -12,8 +12,9 @@ import pytest
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.telemetry_settings import OpenLineageSettings
 from headwater.pipelines.lineage.lineage_events import LineageSender
+from tests.budget import PATIENCE_S
 from tests.http_receiver import HttpReceiver, receiving
-from tests.pipelines.run_process import PATIENCE_S, start
+from tests.pipelines.run_process import start
 
 
 def events_of(server: HttpReceiver) -> list[dict[str, Any]]:

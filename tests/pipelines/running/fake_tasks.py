@@ -18,7 +18,7 @@ from headwater.core_log.foundation.errors import SinkRejected
 from headwater.pipelines.file.spec import PipelineSpec
 from headwater.pipelines.reports import RowsMoved, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running import worker
-from tests.pipelines.run_process import PATIENCE_S
+from tests.budget import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "tests.pipelines.running.fake_tasks")
 

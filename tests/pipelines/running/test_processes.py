@@ -23,7 +23,8 @@ from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.processes import TaskPlacement, WorkerProcesses
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
 from headwater.pipelines.running.tasks import Listeners, TaskAssignment
-from tests.pipelines.run_process import PATIENCE_S, ROOT
+from tests.budget import PATIENCE_S
+from tests.pipelines.run_process import ROOT
 from tests.pipelines.running.fake_tasks import COMMAND, FakePipeline
 
 

@@ -16,6 +16,7 @@ from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import TaskEnvironment
 from headwater.pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
+from tests.budget import PATIENCE_S
 from tests.fakes import SimulatedClock
 from tests.pipelines.running.fake_tasks import FakePipeline
 
@@ -55,7 +56,7 @@ class Theatre:
             self._changed.set()
 
     async def until_running(self, *names: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while self.running.keys() != set(names):
                 self._changed.clear()
                 await self._changed.wait()

@@ -26,6 +26,7 @@ from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import TaskEnvironment, TaskId
 from headwater.pipelines.running.tasks import TaskRunner
 from headwater.pipelines.running.worker_group import WorkerGroup
+from tests.budget import PATIENCE_S
 from tests.pipelines.running.fake_tasks import FakePipeline
 from tests.pipelines.running.test_running_pipelines import Theatre, open_log
 
@@ -78,7 +79,7 @@ class Stage:
         return {name: set(run.theatre.running) for name, run in self.runs.items()}
 
     async def until(self, is_so: Callable[[dict[str, set[str]]], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not is_so(self.shares()):  # noqa: ASYNC110 - several theatres tell of it
                 await asyncio.sleep(0.01)
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tests.pipelines.run_process import PATIENCE_S, ROOT
+from tests.budget import PATIENCE_S
+from tests.pipelines.run_process import ROOT
 
 PROGRAM = """
 import asyncio, sys

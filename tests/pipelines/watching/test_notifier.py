@@ -20,8 +20,9 @@ from headwater.pipelines.reports import DeadLettersAdded, RemarksMade, StateChan
 from headwater.pipelines.terminal import exit_codes
 from headwater.pipelines.watching import notifier as notifier_module
 from headwater.pipelines.watching.notifier import AGAIN_MS, Notifier, NotifyTarget, post
+from tests.budget import PATIENCE_S
 from tests.fakes import SimulatedClock
-from tests.pipelines.run_process import PATIENCE_S, start
+from tests.pipelines.run_process import start
 from tests.raw_server import answering
 
 URL = "https://hook.example/secret-path"

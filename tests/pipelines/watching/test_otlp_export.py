@@ -19,9 +19,10 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.watching import otlp_export
 from headwater.pipelines.watching.metrics import METRICS
 from headwater.pipelines.watching.otlp_export import OtlpExports
+from tests.budget import PATIENCE_S
 from tests.http_receiver import HttpReceiver, receiving
 from tests.pipelines.pipeline_files import one
-from tests.pipelines.run_process import PATIENCE_S, ROOT, start
+from tests.pipelines.run_process import ROOT, start
 
 
 def spans_of(otlp: HttpReceiver) -> list[Span]:

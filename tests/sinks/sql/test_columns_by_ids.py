@@ -17,7 +17,7 @@ from headwater.sinks.sink import Slice
 from headwater.sinks.sql.dialects.dialect import run
 from headwater.sinks.sql.offsets import StoredOffsets
 from headwater.sinks.sql.stored_columns import StoredColumns
-from tests.budget import IS_LONG
+from tests.budget import IS_LONG, PATIENCE_S
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, failing
 
@@ -232,7 +232,7 @@ async def test_a_column_that_gets_its_id_and_another_name_in_one_slice_keeps_its
     topic.append(form(text("a", 0)), ("c", {"id": 2, "a": "two"}))
     topic.append(form(text("a", 2)), ("c", {"id": 3, "a": "three"}))
     topic.append(form(text("b", 2)), ("c", {"id": 4, "b": "four"}))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await sink.apply(topic.slice())
     await sink.close()
 
@@ -311,7 +311,7 @@ async def test_a_type_that_the_user_has_chosen_stays(bench: SqlBench) -> None:
     topic.append(form(text("a", 2)), ("c", {"id": 1, "a": '{"a": 1}'}))
     await sink.apply(topic.slice())
     topic.append(form(text("a", 2), ("n", pa.int64(), 3)), ("c", {"id": 2, "a": "[2]", "n": 2}))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await sink.apply(topic.slice())
     await sink.close()
 
@@ -492,7 +492,7 @@ async def test_a_column_with_several_names_within_a_slice(
         wanted = {row for row in wanted if row[0] != 1}
         wanted |= {(1, f"u{number}"), (number, f"c{number}")}
         changed |= {(1, f"u{number}")}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await sink.apply(topic.slice())
     topic.append(form(*SLICES[name][-1]), ("c", {"id": 9, named: "nine"}))
     await sink.apply(topic.slice())

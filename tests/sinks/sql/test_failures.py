@@ -29,9 +29,9 @@ from headwater.sinks.sql.failures import SchemaChangeFirst
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.sink import SqlSink
 from headwater.sinks.sql.target import SqlTarget
+from tests.budget import PATIENCE_S
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.fakes import SimulatedClock
-from tests.pipelines.run_process import PATIENCE_S
 from tests.silent_link import options_of
 from tests.sinks.sql.databases import POISONS, SqlBench
 from tests.slices import ScriptedTopic, schema_of

@@ -12,6 +12,7 @@ from headwater.core_log.foundation.errors import SinkUnavailable
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.sinks.sink import AppliedOffset, RebuildRecipe, Slice
+from tests.budget import PATIENCE_S
 from tests.contract.sink_suite import ITEMS, ORDERS
 from tests.sinks.sql.databases import sql_bench
 from tests.slices import ScriptedTopic, together
@@ -104,11 +105,11 @@ async def test_a_slice_whose_table_is_swapped_before_its_first_row_is_not_writte
         slow = asyncio.create_task(live.apply(replace(together(under_way, beside), read=read)))
         await has_begun.wait()
         swapping = asyncio.create_task(other.swap(ORDERS.table))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while "orders__headwater_old" not in bench.all_tables():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         is_renamed.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.wait([slow, swapping])
 
         assert isinstance(slow.exception(), SinkUnavailable)

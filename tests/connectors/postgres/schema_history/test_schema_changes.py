@@ -18,6 +18,7 @@ from headwater.connectors.postgres.types.type_map import TypeMap
 from headwater.core_log.foundation.errors import SourceUnavailable
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import TableSchema
+from tests.budget import PATIENCE_S
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     differing,
@@ -360,7 +361,7 @@ async def test_a_form_is_looked_up_without_waiting_for_who_holds_the_table(guest
     settings = PostgresSettings.model_validate({"url": guest.url, "tables": ["public.*"]})
     with psycopg.connect(guest.owner) as holder:
         holder.execute("LOCK TABLE days IN ACCESS EXCLUSIVE MODE")
-        async with await connect(settings) as connection, asyncio.timeout(10):
+        async with await connect(settings) as connection, asyncio.timeout(PATIENCE_S):
             book = await TypeMap.load(connection, settings)
             catalog = Catalog(settings.tables, {}, "headwater_shop", book)
             [found] = await catalog.tables_of(

@@ -16,6 +16,7 @@ from headwater.connectors.source import Control, Remark, SourceReport
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
+from tests.budget import PATIENCE_S
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     Told,
@@ -187,7 +188,7 @@ async def test_a_first_reading_rests_as_soon_as_that_is_wanted(guest: Guest) -> 
     folded, source = Folded(), source_of(guest, snapshot={"parallel": 1})
     signal = Control("pause", "snapshot", ORDERS_ID, {"action": "pause"})
 
-    async with asyncio.timeout(60), aclosing(source.changes({})) as coming:
+    async with asyncio.timeout(PATIENCE_S), aclosing(source.changes({})) as coming:
         async for batch in coming:
             folded.take(batch)
             if len(folded.reads) > 1_000 and not folded.positions.get("control/pause"):

@@ -11,6 +11,7 @@ from headwater.connectors.postgres.snapshot import initial_snapshot
 from headwater.connectors.source import Control
 from headwater.core_log.foundation.errors import PositionLost, SourceUnavailable
 from headwater.core_log.model.table_schema import TableId
+from tests.budget import PATIENCE_S
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     Told,
@@ -208,7 +209,7 @@ async def test_a_connection_that_breaks_ends_the_reading_which_goes_on_in_the_ne
 
     async with aclosing(source_of(guest, snapshot={"parallel": parallel}).changes({})) as batches:
         with pytest.raises(SourceUnavailable):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 async for batch in batches:
                     folded.take(batch)
                     if (count := count + 1) == 3:

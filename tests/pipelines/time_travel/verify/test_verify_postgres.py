@@ -22,8 +22,8 @@ from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.pipelines.time_travel.verify.verify import Verifier
+from tests.budget import PATIENCE_S
 from tests.databases import database_in
-from tests.pipelines.run_process import PATIENCE_S
 from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.world import World, tell
 

@@ -201,3 +201,20 @@ async def test_a_copy_goes_on_after_an_answer_with_a_high_watermark_alone(
         copy.take(fetch, line, now_ms=START_MS)
 
     assert (partition.log.start_offset, partition.log.end_offset) == (0, 2)
+
+
+async def test_a_follower_in_sync_does_not_begin_anew(cluster: Replicated) -> None:
+    """Others rely on what it has. Only after an unclean election it may lack an end."""
+    second = cluster.nodes[2].partition
+    follower = second.follower
+    assert follower is not None
+    before = second.log.end_offset
+    copy = ReplicaCopy(second, follower, is_in_sync=True)
+    fetch = FollowerFetch(before, 0, follower.leader_epoch)
+    line = ReplicaFetchPartitionResponse(
+        high_watermark=99, log_start_offset=0, cleaned_to=99, deletes_dropped_to=99, drops=7
+    )
+
+    is_taken = copy.take(fetch, line, now_ms=START_MS)
+
+    assert (is_taken, second.log.start_offset, second.log.end_offset) == (False, 0, before)

@@ -15,6 +15,7 @@ from headwater.core_log.protocol.messages.produce import (
     TopicProduceData,
 )
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.replication.leader import Leader
 from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult
 from headwater.core_log.storage.compaction_worker import Compaction
 from tests.builders import START_MS, values_of
@@ -177,6 +178,28 @@ async def test_a_follower_asks_each_leader_how_far_it_may_compact(cluster: Repli
     await until(lambda: third.partition.agreed_to == announced)
 
     assert unheard == 0
+
+
+async def test_a_follower_of_an_older_leader_compacts_once_another_one_leads(
+    cluster: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of an older version tells no mark that all in sync have stored."""
+    leader, _, third = cluster.nodes.values()
+    await write_history(leader)
+    with monkeypatch.context() as older:
+        older.setattr(Leader, "agreed_to", lambda self, cleaned_to: 0)
+        await cleaner_of(leader).clean_what_is_due(START_MS)
+        announced = leader.partition.log.cleaned_to
+        await until(lambda: third.partition.log.cleaned_to == announced)
+        await cleaner_of(third).clean_what_is_due(START_MS)
+        waiting = offsets(third)
+    cluster.elect((2, 3))
+    await cluster.tell(1, 2, 3)
+    await until(lambda: third.partition.agreed_to == announced)
+    await cleaner_of(third).clean_what_is_due(START_MS)
+
+    assert waiting == list(range(14)) and announced > 0
+    assert len(offsets(third)) < 14
 
 
 async def test_a_compaction_of_a_leader_takes_no_effect_once_it_follows(

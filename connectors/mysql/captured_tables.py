@@ -58,6 +58,7 @@ class CapturedTables:
         for name in sorted({*found, *stored}):
             if not catalog.captures(name):
                 rows.notes[form_part(name)] = ""  # its changes are missed from here on
+                rows.end_reread(name)
                 continue
             table = found.get(name)
             said = resume_from.get(progress_part(name))

@@ -31,6 +31,12 @@ def parts_of_returned(
     return found
 
 
+def parts_of_missed(missed: Iterable[CapturedTable], *, since: int) -> dict[str, str]:
+    """Returns the parts of tables that are emptied and read anew."""
+    anew = TableSnapshotProgress(since=since).text()
+    return {part_of(each.table): anew for each in missed}
+
+
 def forget_keys(
     positions: Positions, returned: Collection[CapturedTable], keys: KeyHistory
 ) -> None:

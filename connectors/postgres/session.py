@@ -43,6 +43,7 @@ from headwater.connectors.postgres.publication.uncapturable_tables import findin
 from headwater.connectors.postgres.returned_tables import (
     find_rekeyed,
     forget_keys,
+    parts_of_missed,
     parts_of_returned,
 )
 from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames
@@ -171,19 +172,23 @@ class ReplicationSession:
                         positions |= batch.positions
                         yield batch
             new = await watch.forms.parts_at_start(positions, connection, self._context)
-            unread = positions_of_new(positions, tables, reads_new=self._may_read)
-            news = {**unread, **keys.news(), **new}
+            new |= positions_of_new(positions, tables, reads_new=self._may_read)
+            news = {**keys.news(), **new}
             news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
-            if left or back or missed or news or held or positions.get(coverage.PART) != entries:
+            if (
+                (gone := coverage.end_rereads({**positions, **left}, [*tables, *held]))
+                or (left or back or missed or news or held)
+                or positions.get(coverage.PART) != entries
+            ):
                 since = await wal_end(connection) if back or missed else 0
-                anew = _parts_of_missed(missed, since=since)
+                anew = parts_of_missed(missed, since=since)
                 anew |= parts_of_returned(positions, back, since=since)
                 changed = {**left, **news, **anew, coverage.PART: entries}
                 positions |= changed
                 yield ChangeBatch(
                     self._truncate(missed, reader, start),
                     changed,
-                    replacements=lost_keys.pending(held),
+                    replacements=(*lost_keys.pending(held), *gone),
                 )
             self._say_read(tables, positions)
             names = TableNames.restore(
@@ -579,11 +584,6 @@ class ReplicationSession:
             end=end,
             awaits_paused=self._stops_after_rows and not self._context.until_end,
         )
-
-
-def _parts_of_missed(tables: Sequence[CapturedTable], *, since: int) -> dict[str, str]:
-    anew = TableSnapshotProgress(since=since).text()
-    return {part_of(each.table): anew for each in tables}
 
 
 async def _of_lost_keys(

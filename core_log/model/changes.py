@@ -164,6 +164,7 @@ class Phase(Enum):
     QUARANTINED = "held"  # the same, until a person starts the re-read
     STARTED = "started"  # every row is emitted from here on; a second start begins again
     COMPLETE = "complete"  # every row was emitted, as a READ or as a change
+    GONE = "gone"  # the table is not captured any more: its rows in the log stay as they are
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Takes out of a log what a pipeline has left there, so that another of its name starts afresh."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -130,7 +129,7 @@ async def end_rereads(log: "KafkaLog", positions: Mapping[str, str]) -> dict[str
         count = await log.partition_count(stored.topic)
         bounds = await log.bounds([TopicPartition(stored.topic, each) for each in range(count)])
         ends = {part.partition: bound.end for part, bound in bounds.items()}
-        found[stored.part] = replace(stored, starts=stored.whole_from).end_at(ends).text()
+        found[stored.part] = stored.give_up(ends).text()
     return found
 
 

@@ -88,6 +88,10 @@ class StoredReplacement:
         """With the ends of its topic behind the deletes."""
         return replace(self, has_ended=True, mixed=MixedTopic(self.mixed.since, ends))
 
+    def give_up(self, ends: Mapping[int, int]) -> "StoredReplacement":
+        """Without its rows: up to these ends its topic is no state of its table."""
+        return replace(self, starts=self.whole_from).end_at(ends)
+
     def complete(self, end: Replacement) -> "StoredReplacement":
         return replace(self, phase=Phase.COMPLETE, commit=end.commit, source=end.source)
 

@@ -39,7 +39,7 @@ from headwater.connectors.snapshot.reread_limits import RereadEstimate, begun_by
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, TableChanges
-from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +172,12 @@ class RowsBesideStream:
             left = before.again(until_read) if until_read else before.finish()
             self._done[table] = left
             self.notes[progress_part(table)] = left.text()
+        if not until_read:
+            self.end_reread(table)
+
+    def end_reread(self, table: TableId) -> None:
+        """The log waits no longer for the rows of a table that is not captured any more."""
+        self._replacements.append(Replacement(TableSchema(table, (), ()), Phase.GONE))
 
     def _end_job(self, table: TableId) -> None:
         job = self._jobs.pop(table, None)

@@ -9,8 +9,8 @@ from headwater.connectors.postgres.publication.published_tables import OPERATION
 from headwater.connectors.postgres.server.sql_identifiers import few
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
 from headwater.core_log.foundation.errors import DecodeError, PositionLost
-from headwater.core_log.model.changes import Positions
-from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.model.changes import Phase, Positions, Replacement
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 PART = "publication"
 """Part of the position: the publication's oid, and the entry of each table. A table that was
@@ -145,6 +145,18 @@ def find_left(positions: Positions) -> set[str]:
         for part, text in positions.items()
         if part.startswith(PREFIX) and TableSnapshotProgress.parse(text).has_left
     }
+
+
+def end_rereads(positions: Positions, tables: Collection[CapturedTable]) -> tuple[Replacement, ...]:
+    """Returns the ends of all re-reads of tables that are not captured any more."""
+    captured = {str(each.table) for each in tables}
+    names = sorted(find_left(positions) - captured)
+    return tuple(Replacement(TableSchema(_table_of(each), (), ()), Phase.GONE) for each in names)
+
+
+def _table_of(name: str) -> TableId:
+    namespace, _, table = name.partition(".")
+    return TableId(namespace, table)
 
 
 def find_returned(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:

@@ -68,6 +68,9 @@ class Replacements:
         for each in batch.replacements:
             if each.phase is Phase.COMPLETE:
                 continue
+            if each.phase is Phase.GONE:
+                found |= await self._give_up(each.schema.table, touched)
+                continue
             has_other_key = await self._has_other_key(each.schema)
             if each.phase is Phase.STARTED and has_other_key:
                 part, schema = await self._switch(each.schema, touched, now_ms=now_ms)
@@ -103,6 +106,19 @@ class Replacements:
             self.stored[stored.table] = stored
             found[stored.part] = stored.text()
         return TakenKeys(found, frozenset(switched), schemas)
+
+    async def _give_up(self, table: TableId, touched: Touched) -> dict[str, str]:
+        """Ends a re-read of a table that nobody reads any more."""
+        if (stored := self.stored.pop(table, None)) is None:
+            return {}
+        count = await self.log.partition_count(stored.topic)
+        partitions = [TopicPartition(stored.topic, each) for each in range(count)]
+        bounds = await self.log.bounds(partitions)
+        ends = {part.partition: bound.end for part, bound in bounds.items()}
+        ends |= {part.partition: each.end for part, each in touched.items() if part in bounds}
+        ended = self.ended[table] = stored.give_up(ends)
+        logger.warning("%s is not captured any more, and is not read again", table)
+        return {stored.part: ended.text()}
 
     async def _has_other_key(self, schema: TableSchema) -> bool:
         stored = await self.encoder.newest_form(schema)
@@ -183,7 +199,7 @@ class ReplacementStates:
                 table, TaskState.QUARANTINED if is_quarantined else TaskState.REREADING, reason
             )
         for table in self.reported.keys() - stored.keys():
-            logger.info("%s: %s has been read again", self.pipeline, table)
+            logger.info("%s: the re-read of %s has ended", self.pipeline, table)
             del self.reported[table]
             self._state(table, TaskState.RUNNING)
 

@@ -549,6 +549,30 @@ async def test_a_forbidden_change_waits_for_a_person(mysql_guest: MysqlGuest) ->
     assert phases(told) == [Phase.QUARANTINED]
 
 
+@pytest.mark.parametrize("how", ["dropped", "renamed", "not in the file"])
+async def test_a_held_table_that_is_not_captured_any_more_is_not_waited_for(
+    mysql_guest: MysqlGuest, how: str
+) -> None:
+    rules = {"schema_changes": {"drop_column": "fail"}}
+    both = {"tables": [f"{mysql_guest.database}.{name}" for name in ("t", "others")]}
+    others = "CREATE TABLE others (id int PRIMARY KEY)"
+    told = await begun(mysql_guest, T, others, "INSERT INTO t VALUES (1, 'a', 1)", **both)
+    mysql_guest.execute("ALTER TABLE t DROP COLUMN n", "INSERT INTO t VALUES (2, 'b')")
+    await run_once(mysql_guest, told, rules, **both)
+    was_held = phases(told)[-1] is Phase.QUARANTINED
+
+    if how == "renamed":
+        mysql_guest.execute("RENAME TABLE t TO goods")
+    elif how == "dropped":
+        mysql_guest.execute("DROP TABLE t")
+    else:
+        both["tables"].remove(f"{mysql_guest.database}.t")
+    await run_once(mysql_guest, told, rules, **both)
+
+    assert was_held
+    assert phases(told)[-1] is Phase.GONE
+
+
 async def test_a_table_for_which_there_is_no_room_waits_for_a_person(
     mysql_guest: MysqlGuest,
 ) -> None:

@@ -116,6 +116,32 @@ async def test_a_forbidden_change_is_held_before_any_row_is_read(guest: Guest, n
     assert source.is_equal
 
 
+@pytest.mark.parametrize("how", ["dropped", "renamed", "not in the file"])
+async def test_a_held_table_that_is_not_captured_any_more_is_not_waited_for(
+    guest: Guest, how: str
+) -> None:
+    source = Source(guest, schema_changes=FAIL)
+    guest.execute(*CREATE, "CREATE TABLE others (id int PRIMARY KEY)")
+    guest.publish()
+    source.settings = {"tables": ["public.items", "public.others"]}
+    await source.to_end()
+    guest.execute(REWRITTEN)
+    await source.to_end()
+    was_held = source.last.phase is Phase.QUARANTINED
+
+    if how == "renamed":
+        guest.execute("ALTER TABLE items RENAME TO goods")
+    elif how == "dropped":
+        guest.execute("DROP TABLE items")
+    else:
+        source.settings = {"tables": ["public.others"]}
+    await source.to_end()
+    await source.to_end()
+
+    assert was_held
+    assert (source.last.schema.table, source.last.phase) == (ITEMS, Phase.GONE)
+
+
 KINDS = {
     "rewritten": {"change_type"},
     "another type": {"change_type"},

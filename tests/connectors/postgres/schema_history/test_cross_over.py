@@ -194,7 +194,7 @@ async def test_a_table_of_another_form_says_that_it_is_read_again_and_made_anew(
     assert [each.state for each in of_table if each.task == SOURCE][-1] is TaskState.RUNNING
     assert [each.state for each in of_table if each.task == "sql"][-1] is TaskState.RUNNING
     assert f"shop: public.items is read again: {why}" in caplog.messages
-    assert "shop: public.items has been read again" in caplog.messages
+    assert "shop: the re-read of public.items has ended" in caplog.messages
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 

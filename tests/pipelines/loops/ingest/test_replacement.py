@@ -401,3 +401,36 @@ async def test_a_source_at_rest_does_not_hold_up_the_deletes_of_missing_rows() -
     await world.deliver(Fuse())
 
     assert world.target.tables["orders"].keys() == {0, 3, 4, 5}
+
+
+class ToldSource(ScriptedSource):
+    """Says one thing of its tables in each batch."""
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        super().__init__([], Fuse())
+        self._phases = phases
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        for number in range(int(resume_from.get("stream", 0)), len(self._phases)):
+            told = Replacement(schema_of("orders"), self._phases[number], "it was altered")
+            yield ChangeBatch((), {"stream": str(number + 1)}, replacements=(told,))
+
+
+@pytest.mark.parametrize("waits", [Phase.PENDING, Phase.QUARANTINED, Phase.STARTED])
+async def test_a_reread_of_a_table_that_is_gone_ends_without_its_rows(waits: Phase) -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    world = ReplacedWorld(History(before, []), partitions=1)
+    await world.run(Fuse())
+    phases = [*[Phase.COMPLETE] * len(before), waits, Phase.GONE, Phase.GONE]
+
+    await world.ingest_from(ToldSource(phases[:-2]))
+    waiting = replacements_of(await load_positions(world.log, PIPELINE))
+    await world.ingest_from(ToldSource(phases))
+    left = replacements_of(await load_positions(world.log, PIPELINE))
+    states = [each.state for each in world.reports if isinstance(each, StateChanged) and each.table]
+    await world.deliver(Fuse())
+
+    assert [each.phase for each in waiting.values()] == [waits]
+    assert not left
+    assert states[-1] is TaskState.RUNNING
+    assert world.target.tables["orders"] == dict.fromkeys(KEYS, "a")

@@ -1,5 +1,6 @@
 """Reads one chunk of rows in a snapshot that shows everything up to a position of the stream."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from headwater.connectors.mysql.snapshot.chunk_query import (
     key_cells,
 )
 from headwater.connectors.mysql.snapshot.visible_commits import shows_all_logged
-from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 MARIADB_SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
@@ -116,17 +117,26 @@ def read_chunk(
         point = begun_at or begin_snapshot(connection, server, shows, stopped)
         try:
             with _form_is_checked():
-                query = chunk_query(table, after, upto, rows=rows_max)
-                found, last = read_blocks(table, connection.blocks(query, kernels), kernels)
-            now = catalog.table(connection, table.table)
+                blocks = connection.blocks(chunk_query(table, after, upto, rows=rows_max), kernels)
+                try:
+                    found, last = read_blocks(table, blocks, kernels)
+                except SourceRejected:  # the values may be of another form
+                    deque(blocks, maxlen=0)
+                    _check_form(connection, catalog, table)
+                    raise
+            _check_form(connection, catalog, table)
         finally:
             if begun_at is None:
                 connection.execute("ROLLBACK")
-    if now is None or not now.has_form_of(table):
-        raise FormChanged
     if upto is not None:
         return MysqlChunk(found, tuple(upto), is_last=False, point=point)
     return MysqlChunk(found, last, found.num_rows < rows_max, point)
+
+
+def _check_form(connection: MysqlConnection, catalog: MysqlCatalog, table: MysqlTable) -> None:
+    now = catalog.table(connection, table.table)
+    if now is None or not now.has_form_of(table):
+        raise FormChanged
 
 
 def read_bound(

@@ -184,6 +184,7 @@ class RowsBesideStream:
         if job is not None:
             job.is_over = True
             job.drop_chunks()
+            self._readers.unreadable.keep({*self._jobs})
         self._done.pop(table, None)
 
     def saw(self, changes: TableChanges) -> None:
@@ -273,6 +274,7 @@ class RowsBesideStream:
         job.is_over = True
         job.progress = self._done[name] = job.progress.finish()
         self._jobs.pop(name, None)
+        self._readers.unreadable.keep({*self._jobs})
         self._report(job)
         self.forms.write(job.table)
         return {

@@ -3,16 +3,21 @@
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from headwater.connectors.mysql.snapshot import chunk_reader
+from headwater.connectors.mysql.snapshot.chunk_reader import MysqlChunk
 from headwater.connectors.mysql.source import MysqlSource
 from headwater.connectors.snapshot import unreadable_tables
 from headwater.connectors.snapshot.unreadable_tables import UNREADABLE
 from headwater.connectors.source import Control, Remark, SourceReport
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.mysql.conftest import MysqlGuest
-from tests.connectors.mysql.streams import MysqlStory, source_context
+from tests.connectors.mysql.streams import MysqlStory, run_once, source_context
 
 RIGHTS = "REPLICATION SLAVE, REPLICATION CLIENT", "REPLICATION SLAVE, BINLOG MONITOR"
 
@@ -63,3 +68,44 @@ async def test_a_table_that_may_no_longer_be_read_is_named_and_the_others_go_on(
 
     assert named[0] == (f"{name}.bad",)
     assert sorted(row["id"] for row in told.fold("bad").values()) == [1, 2]
+
+
+def alter_before_it_is_read(
+    guest: MysqlGuest, monkeypatch: pytest.MonkeyPatch, *, is_unreadable: bool
+) -> None:
+    """Alters the table just before its first rows are read under the form that it had."""
+    is_altered, read_chunk = False, chunk_reader.read_chunk
+
+    def read_later(*given: Any, **options: Any) -> MysqlChunk:
+        nonlocal is_altered
+        if not is_altered:
+            is_altered = True
+            guest.execute(
+                "ALTER TABLE t MODIFY n bigint unsigned", f"INSERT INTO t VALUES (2, {2**64 - 1})"
+            )
+            if is_unreadable:
+                raise SourceRejected("the server cannot read it")
+        return read_chunk(*given, **options)
+
+    monkeypatch.setattr("headwater.connectors.mysql.snapshot.table_readers.read_chunk", read_later)
+
+
+@pytest.mark.parametrize("is_unreadable", [False, True])
+async def test_a_table_that_gets_another_form_while_it_is_read_is_not_left_out(
+    mysql_guest: MysqlGuest, monkeypatch: pytest.MonkeyPatch, is_unreadable: bool
+) -> None:
+    """What its rows were under the former form says nothing about the table."""
+    mysql_guest.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n bigint)", "INSERT INTO t VALUES (1, 1)"
+    )
+    alter_before_it_is_read(mysql_guest, monkeypatch, is_unreadable=is_unreadable)
+    findings = list[Diagnostic | None]()
+
+    def report(each: SourceReport) -> None:
+        if isinstance(each, Remark) and each.name == UNREADABLE:
+            findings.append(each.finding)
+
+    told = await run_once(mysql_guest, None, {"report": report})
+
+    assert sorted(row["n"] for row in told.fold("t").values()) == [1, 2**64 - 1]
+    assert [each is None for each in findings] == [False, True] * is_unreadable

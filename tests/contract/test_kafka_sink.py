@@ -20,7 +20,7 @@ from headwater.sinks.kafka.settings import KafkaSinkSettings
 from headwater.sinks.kafka.sink import KafkaSink
 from headwater.sinks.sink import SinkContext
 from tests.contract.conftest import connect_to
-from tests.contract.sink_suite import AUDIT, ORDERS, SinkContract
+from tests.contract.sink_suite import AUDIT, ORDERS, Bench, SinkContract
 from tests.fakes import SimulatedClock
 from tests.slices import ScriptedTopic
 
@@ -85,6 +85,13 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 class TestKafkaSink(SinkContract):
     keeps_newest = False
+
+    @pytest.mark.slow
+    async def test_a_sink_that_is_closed_in_a_slice_writes_no_more_of_it(
+        self, bench: Bench
+    ) -> None:
+        """Readers wait a minute, until its transaction is given up."""
+        await super().test_a_sink_that_is_closed_in_a_slice_writes_no_more_of_it(bench)
 
 
 async def test_events_look_as_debezium_writes_them(bench: KafkaBench) -> None:

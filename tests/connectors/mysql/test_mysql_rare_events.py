@@ -163,6 +163,7 @@ async def test_the_doctor_names_tables_that_foreign_keys_change_unseen(
     assert is_logged or f"rows of {mysql_guest.database}.child can" in named[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [0, 3])
 async def test_a_server_whose_log_was_reset_is_no_continuation_though_it_has_as_many_gtids(
     files: int,

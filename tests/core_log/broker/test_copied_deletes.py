@@ -17,6 +17,8 @@ from tests.core_log.broker.replicated import Node, Replicated
 from tests.core_log.broker.test_replica_fetcher import until
 from tests.core_log.broker.test_replicated_compaction import SETTINGS, cleaner_of, put
 
+pytestmark = pytest.mark.slow
+
 THIRD, PRODUCER = 3, 99
 
 

@@ -164,6 +164,7 @@ SWITCHES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", SWITCHES, ids=[each.rule for each in SWITCHES])
 @pytest.mark.parametrize("is_out", [False, True], ids=["rule in", "rule out"])
 async def test_a_scenario_holds_with_its_rule_and_fails_without_it(

@@ -176,7 +176,7 @@ class ReplicationSession:
             news = {**keys.news(), **new}
             news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
             if (
-                (gone := coverage.end_rereads({**positions, **left}, [*tables, *held]))
+                (gone := coverage.ends_of_rereads({**positions, **left}, [*tables, *held]))
                 or (left or back or missed or news or held)
                 or positions.get(coverage.PART) != entries
             ):

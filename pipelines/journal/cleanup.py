@@ -35,7 +35,7 @@ from headwater.pipelines.journal.inventory import (
     leavings_of,
 )
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
-from headwater.pipelines.journal.replacements import part_of, replacements_of
+from headwater.pipelines.journal.replacements import give_up, part_of, replacements_of
 from headwater.pipelines.journal.schemas import read_schemas, schemas_home
 
 if TYPE_CHECKING:
@@ -119,17 +119,8 @@ async def end_rereads(log: "KafkaLog", positions: Mapping[str, str]) -> dict[str
     begins afresh: up to here their topics are no state of it."""
     found = dict[str, str | None]()
     for stored in replacements_of(positions).values():
-        try:
-            is_same = await log.topic_id(stored.topic) == stored.topic_id
-        except LogRejected:
-            is_same = False
-        if not is_same:
-            found[stored.part] = None
-            continue
-        count = await log.partition_count(stored.topic)
-        bounds = await log.bounds([TopicPartition(stored.topic, each) for each in range(count)])
-        ends = {part.partition: bound.end for part, bound in bounds.items()}
-        found[stored.part] = stored.give_up(ends).text()
+        ended = await give_up(log, stored)
+        found[stored.part] = None if ended is None else ended.text()
     return found
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import orjson
 
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError, LogRejected
 from headwater.core_log.model.changes import ColumnOrValue, Phase, Positions, Replacement
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 
 REPLACEMENT = "replacement/"
@@ -140,6 +140,19 @@ class StoredReplacement:
             tuple(former),
             _number(content.get("whole_from", {})),
         )
+
+
+async def give_up(log: Log, stored: StoredReplacement) -> StoredReplacement | None:
+    """Ends a re-read whose rows nobody reads any more. Returns None if its topic is gone, or is
+    another one of the name."""
+    try:
+        if await log.topic_id(stored.topic) != stored.topic_id:
+            return None
+    except LogRejected:
+        return None
+    count = await log.partition_count(stored.topic)
+    bounds = await log.bounds([TopicPartition(stored.topic, each) for each in range(count)])
+    return stored.give_up({part.partition: bound.end for part, bound in bounds.items()})
 
 
 def _number(offsets: Mapping[str, int]) -> dict[int, int]:

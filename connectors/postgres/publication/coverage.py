@@ -147,7 +147,9 @@ def find_left(positions: Positions) -> set[str]:
     }
 
 
-def end_rereads(positions: Positions, tables: Collection[CapturedTable]) -> tuple[Replacement, ...]:
+def ends_of_rereads(
+    positions: Positions, tables: Collection[CapturedTable]
+) -> tuple[Replacement, ...]:
     """Returns the ends of all re-reads of tables that are not captured any more."""
     captured = {str(each.table) for each in tables}
     names = sorted(find_left(positions) - captured)

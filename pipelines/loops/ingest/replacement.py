@@ -14,6 +14,7 @@ from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.replacements import (
     MixedTopic,
     StoredReplacement,
+    give_up,
     last_replacements,
     replacements_of,
 )
@@ -69,7 +70,7 @@ class Replacements:
             if each.phase is Phase.COMPLETE:
                 continue
             if each.phase is Phase.GONE:
-                found |= await self._give_up(each.schema.table, touched)
+                found |= await self._give_up(each.schema.table)
                 continue
             has_other_key = await self._has_other_key(each.schema)
             if each.phase is Phase.STARTED and has_other_key:
@@ -107,17 +108,14 @@ class Replacements:
             found[stored.part] = stored.text()
         return TakenKeys(found, frozenset(switched), schemas)
 
-    async def _give_up(self, table: TableId, touched: Touched) -> dict[str, str]:
+    async def _give_up(self, table: TableId) -> dict[str, str | None]:
         """Ends a re-read of a table that nobody reads any more."""
         if (stored := self.stored.pop(table, None)) is None:
             return {}
-        count = await self.log.partition_count(stored.topic)
-        partitions = [TopicPartition(stored.topic, each) for each in range(count)]
-        bounds = await self.log.bounds(partitions)
-        ends = {part.partition: bound.end for part, bound in bounds.items()}
-        ends |= {part.partition: each.end for part, each in touched.items() if part in bounds}
-        ended = self.ended[table] = stored.give_up(ends)
         logger.warning("%s is not captured any more, and is not read again", table)
+        if (ended := await give_up(self.log, stored)) is None:
+            return {stored.part: None}
+        self.ended[table] = ended
         return {stored.part: ended.text()}
 
     async def _has_other_key(self, schema: TableSchema) -> bool:

@@ -434,3 +434,17 @@ async def test_a_reread_of_a_table_that_is_gone_ends_without_its_rows(waits: Pha
     assert not left
     assert states[-1] is TaskState.RUNNING
     assert world.target.tables["orders"] == dict.fromkeys(KEYS, "a")
+
+
+async def test_a_reread_of_a_table_whose_topic_is_gone_too_is_forgotten() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    world = ReplacedWorld(History(before, []), partitions=1)
+    await world.run(Fuse())
+    phases = [*[Phase.COMPLETE] * len(before), Phase.PENDING, Phase.GONE]
+    await world.ingest_from(ToldSource(phases[:-1]))
+    [waiting] = replacements_of(await load_positions(world.log, PIPELINE)).values()
+
+    world.log.delete_topic(waiting.topic)
+    await world.ingest_from(ToldSource(phases))
+
+    assert waiting.part not in await load_positions(world.log, PIPELINE)

@@ -46,6 +46,7 @@ class KafkaTransaction:
         self._announced: set[TopicPartition | str] = set()
         self._announcing = asyncio.Lock()
         self._is_open = True
+        self._end: HeadwaterError | None = None  # the reason of its writer, if that has ended it
         self._steps = 0  # in flight
         self.is_begun = False  # whether the coordinator may know of it
         self.failure: BaseException | None = None  # error of the first failed step
@@ -69,9 +70,10 @@ class KafkaTransaction:
             )
             await self._coordinator.commit_offsets(self._identity, group, offsets)
 
-    def close(self) -> None:
+    def close(self, reason: HeadwaterError | None = None) -> None:
         """Refuses further steps."""
-        self._is_open = False
+        self._is_open, self._end = False, self._end or reason
+        self.failure = self.failure or reason
         if self._steps and self.failure is None:
             self.failure = LogRejected(
                 "the transaction ended before a step of it", hint="await every append inside it"
@@ -80,7 +82,8 @@ class KafkaTransaction:
     @contextmanager
     def _step(self) -> Iterator[None]:
         if not self._is_open:
-            raise LogRejected("the transaction has ended", hint="append inside its block")
+            ended = LogRejected("the transaction has ended", hint="append inside its block")
+            raise self._end or ended
         self.is_begun = True
         self._steps += 1
         try:
@@ -135,7 +138,7 @@ class KafkaWriter:
         self._identity, self._coordinator, self._cluster = identity, coordinator, cluster
         self._lanes = ProducerSequences(identity, cluster)
         self._appending = asyncio.Lock()
-        self._is_in_transaction = False
+        self._transaction: KafkaTransaction | None = None
         # the reason why there will be no further transaction
         self._end: HeadwaterError | None = None
 
@@ -164,27 +167,48 @@ class KafkaWriter:
             await self._abort(transaction, error)
             raise
         finally:
-            self._is_in_transaction = False
+            self._transaction = None
+
+    async def close(self) -> None:
+        """Refuses further transactions, and ends one that is open or whose end is unknown: readers
+        of committed records would wait for it. An unreachable cluster ends it by its timeout."""
+        transaction, is_fenced = self._transaction, isinstance(self._end, Fenced)
+        is_unknown = self._end is not None and not is_fenced
+        self._end = self._end or LogUnavailable("the writer was closed", writer=self.name)
+        if transaction is not None:
+            transaction.close(self._end)
+        if is_fenced or not (is_unknown or (transaction is not None and transaction.is_begun)):
+            return
+        for_ms = self._cluster.settings.abort_for_ms
+        try:
+            async with asyncio.timeout(for_ms / 1000):
+                await self._coordinator.identify(self._identity, for_ms=for_ms)
+        except Fenced:
+            return
+        except (HeadwaterError, TimeoutError) as error:
+            logger.warning("writer %s could not end its transaction: %s", self.name, error)
 
     def _begin(self) -> KafkaTransaction:
         if self._end is not None:
             raise self._end.with_traceback(None)
-        if self._is_in_transaction:
+        if self._transaction is not None:
             raise LogRejected(
                 "this writer has a transaction open",
                 hint="end it first, or open a writer of another name",
                 writer=self.name,
             )
-        self._is_in_transaction = True
-        return KafkaTransaction(
+        self._transaction = KafkaTransaction(
             self.name,
             self._identity,
             lanes=self._lanes,
             coordinator=self._coordinator,
             cluster=self._cluster,
         )
+        return self._transaction
 
     async def _commit(self, transaction: KafkaTransaction) -> None:
+        if self._end is not None:
+            raise self._end
         if transaction.failure is not None:
             raise LogRejected(
                 "part of the transaction was refused, so all of it is aborted", writer=self.name

@@ -50,6 +50,8 @@ class KafkaSink:
         self._name = f"headwater.{context.pipeline}.{context.name}"
         self._log: KafkaLog | None = None
         self._writer: KafkaWriter | None = None
+        self._is_writer_stale = False
+        """Whether a new writer has to recover from the state that the last one has left."""
         self._offsets: dict[TopicPartition, AppliedOffset] = {}
         self._outgoing: dict[TableId, TopicWriter] = {}
 
@@ -75,10 +77,10 @@ class KafkaSink:
         try:
             await self._apply(part)
         except LogUnavailable as error:
-            self._writer = None
+            self._is_writer_stale = True
             raise _unavailable(error) from error
         except BaseException:
-            self._writer = None  # a new writer recovers from any state
+            self._is_writer_stale = True
             raise
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
@@ -135,9 +137,15 @@ class KafkaSink:
         )
 
     async def close(self) -> None:
-        if self._log is not None:
-            await self._log.close()
-        self._log, self._writer = None, None
+        """Ends an open transaction first: readers of committed records would wait for it."""
+        writer, self._writer = self._writer, None
+        log, self._log = self._log, None
+        try:
+            if writer is not None:
+                await writer.close()
+        finally:
+            if log is not None:
+                await log.close()
 
     async def _apply(self, part: Slice) -> None:
         from headwater.sinks.kafka.offset_topic import encode_offsets
@@ -177,10 +185,10 @@ class KafkaSink:
         are final."""
         from headwater.sinks.kafka.offset_topic import load_remembered, offsets_topic
 
-        if self._writer is None:
+        if self._writer is None or self._is_writer_stale:
             log = self._connect()
             await log.ensure_topic(offsets_topic(self.offsets_topic))
-            self._writer = await log.writer(self._name)
+            self._writer, self._is_writer_stale = await log.writer(self._name), False
             self._offsets = (await load_remembered(log, self.offsets_topic)).offsets
         return self._writer
 

@@ -1,5 +1,6 @@
 """The Kafka sink keeps the contract of sinks, on a broker of ours and on Apache Kafka."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,15 +13,16 @@ import pytest
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.errors import Fenced, SinkUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.records import arrow_codec
 from headwater.sinks.kafka.offset_topic import topic_name
 from headwater.sinks.kafka.settings import KafkaSinkSettings
 from headwater.sinks.kafka.sink import KafkaSink
-from headwater.sinks.sink import SinkContext
+from headwater.sinks.sink import SinkContext, Slice
 from tests.contract.conftest import connect_to
-from tests.contract.sink_suite import AUDIT, ORDERS, Bench, SinkContract
+from tests.contract.sink_suite import AUDIT, ORDERS, SinkContract
 from tests.fakes import SimulatedClock
 from tests.slices import ScriptedTopic
 
@@ -86,12 +88,41 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 class TestKafkaSink(SinkContract):
     keeps_newest = False
 
-    @pytest.mark.slow
-    async def test_a_sink_that_is_closed_in_a_slice_writes_no_more_of_it(
-        self, bench: Bench
-    ) -> None:
-        """Readers wait a minute, until its transaction is given up."""
-        await super().test_a_sink_that_is_closed_in_a_slice_writes_no_more_of_it(bench)
+
+@pytest.mark.parametrize("cancellations", [0, 1, 2])
+async def test_a_sink_that_is_closed_in_a_slice_leaves_no_transaction_open(
+    bench: KafkaBench, cancellations: int
+) -> None:
+    topic, is_read, goes_on = ScriptedTopic(), asyncio.Event(), asyncio.Event()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    sink = bench.sink()
+    await sink.apply(topic.slice())
+    topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+    part = topic.slice()
+
+    async def read(_: Slice) -> AsyncIterator[TableChanges]:
+        async for changes in part.changes():
+            yield changes
+        is_read.set()
+        if not cancellations:
+            await sink.close()
+        await goes_on.wait()
+
+    applying = asyncio.create_task(sink.apply(replace(part, read=read)))
+    await is_read.wait()
+    for _ in range(cancellations):
+        applying.cancel()
+        await asyncio.sleep(0)
+    goes_on.set()
+    with pytest.raises((asyncio.CancelledError, SinkUnavailable)):
+        await applying
+    await sink.close()
+
+    written = TopicPartition(f"{bench.pipeline}.public.orders", 0)
+    bound = (await bench.log.bounds([written]))[written]
+    is_ours = hasattr(bench.log, "running")  # Apache Kafka writes its markers a moment later
+    assert bound.stable == bound.end or not is_ours
+    assert await bench.rows("public.orders") == [{"id": 1, "note": "a"}]
 
 
 async def test_events_look_as_debezium_writes_them(bench: KafkaBench) -> None:

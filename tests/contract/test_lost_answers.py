@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from tests.contract.channels import LosesEvery, OnAnswer, tampered, without_features
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.links.connection import Channel, connect
+from tests.contract.channels import (
+    LosesEvery,
+    OnAnswer,
+    TamperedChannel,
+    tampered,
+    without_features,
+)
 from tests.contract.conftest import Ground
 from tests.contract.records import batch_of, read_all
 
@@ -22,6 +30,20 @@ def both(*steps: OnAnswer) -> OnAnswer:
         return passed
 
     return on_answer
+
+
+class KeepsBack(TamperedChannel):
+    """Requests to end a transaction never arrive."""
+
+    def __init__(self, inner: Channel, kept: asyncio.Event) -> None:
+        super().__init__(inner, lambda _, answer: answer)
+        self._kept = kept
+
+    def ask(self, frame: bytearray, correlation_id: int) -> "asyncio.Future[memoryview]":
+        if int.from_bytes(frame[4:6], "big") == END_TXN:
+            self._kept.set()
+            return asyncio.get_running_loop().create_future()
+        return super().ask(frame, correlation_id)
 
 
 pytestmark = pytest.mark.parametrize(
@@ -119,3 +141,33 @@ async def test_a_lost_acknowledgement_without_identity_means_a_second_copy(
 
     assert sorted(set(await read_all(ground.log, partition))) == ["a", "b", "c"]
     assert len(await read_all(ground.log, partition)) > 3
+
+
+async def test_a_writer_that_is_closed_ends_a_transaction_whose_end_is_unknown(
+    ground: Ground,
+) -> None:
+    (partition,) = await ground.topic()
+    kept = asyncio.Event()
+
+    async def dial(host: str, port: int) -> Channel:
+        return KeepsBack(await connect(host, port, response_bytes_max=1 << 30), kept)
+
+    writer = await ground.connect(dial=dial).writer(ground.name("writer"))
+
+    async def write() -> None:
+        async with writer.transaction() as transaction:
+            await transaction.append(partition, batch_of("1"))
+
+    writing = asyncio.create_task(write())
+    await kept.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await writer.close()
+
+    bound = (await ground.log.bounds([partition]))[partition]
+    is_ours = ground.kind == "served"  # Apache Kafka writes its markers a moment later
+    assert bound.stable == bound.end or not is_ours
+    assert await read_all(ground.log, partition) == []
+    with pytest.raises(LogUnavailable):
+        await write()

@@ -1,4 +1,4 @@
-"""The offsets and created topics of a Kafka sink, in a compacted topic beside its data."""
+"""The offsets, and created and owned topics of a Kafka sink, in a compacted topic beside its data."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -37,6 +37,8 @@ class StoredTopicOffsets:
     offsets: dict[TopicPartition, AppliedOffset] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
     """Topics that this sink has created, and may therefore delete."""
+    owners: dict[str, TableId] = field(default_factory=dict)
+    """Topic to the table whose rows it has."""
 
 
 def encode_offsets(offsets: AppliedOffsets, *, now_ms: int) -> list[Batch]:
@@ -50,6 +52,11 @@ def encode_offsets(offsets: AppliedOffsets, *, now_ms: int) -> list[Batch]:
 
 def encode_created(topic: str, *, now_ms: int) -> list[Batch]:
     return _encode([orjson.dumps(topic)], [{"version": FORMAT_VERSION, "is_created": True}], now_ms)
+
+
+def encode_owner(topic: str, table: TableId, *, now_ms: int) -> list[Batch]:
+    value = {"version": FORMAT_VERSION, "namespace": table.namespace, "table": table.name}
+    return _encode([orjson.dumps({"topic": topic})], [value], now_ms)
 
 
 def _encode(keys: list[bytes], values: list[dict[str, object]], now_ms: int) -> list[Batch]:
@@ -88,6 +95,8 @@ def _remember(found: StoredTopicOffsets, key: object, value: Mapping[str, Any]) 
             value["topic_id"], value["next_offset"], value.get("leader_epoch", -1)
         )
         found.offsets[TopicPartition(*key)] = applied
+    elif isinstance(key, dict) and "topic" in key:
+        found.owners[key["topic"]] = TableId(value["namespace"], value["table"])
 
 
 ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")

@@ -24,6 +24,7 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext, Sli
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.client.writer import KafkaWriter
+    from headwater.core_log.records.batch_header import Batch
     from headwater.sinks.kafka.offset_topic import TopicWriter
 
 EXAMINE_FOR_MS = 5_000
@@ -37,7 +38,8 @@ class KafkaSink:
     transaction of the cluster, and a second sink of the same pipeline and name fences the first. At
     least once on older clusters.
 
-    The offsets are in a compacted topic `headwater.PIPELINE.NAME.applied` of that cluster. In the
+    The offsets are in a compacted topic `headwater.PIPELINE.NAME.applied` of that cluster, and so
+    is the table of each topic: a topic takes the rows of one table. In the
     `source` block only the commit time is the source's own, and the connector is `headwater`. A
     truncate is a record with the key `{"__headwater":"truncate"}` in every partition, because
     compacted topics need a key.
@@ -53,6 +55,7 @@ class KafkaSink:
         self._is_writer_stale = False
         """Whether a new writer has to recover from the state that the last one has left."""
         self._offsets: dict[TopicPartition, AppliedOffset] = {}
+        self._owners: dict[str, TableId] = {}
         self._outgoing: dict[TableId, TopicWriter] = {}
 
     @property
@@ -123,6 +126,7 @@ class KafkaSink:
             await log.topics.delete(topic)
         await self._until_gone(set(dropped))
         self._writer = None
+        self._owners.clear()
         self._outgoing.clear()
         return [f"topic {topic}" for topic in dropped]
 
@@ -189,25 +193,30 @@ class KafkaSink:
             log = self._connect()
             await log.ensure_topic(offsets_topic(self.offsets_topic))
             self._writer, self._is_writer_stale = await log.writer(self._name), False
-            self._offsets = (await load_remembered(log, self.offsets_topic)).offsets
+            remembered = await load_remembered(log, self.offsets_topic)
+            self._offsets, self._owners = remembered.offsets, remembered.owners
         return self._writer
 
     async def _outgoing_of(self, table: TableId) -> "TopicWriter":
         from headwater.core_log.records.compression import Compression
         from headwater.core_log.rows.codec import codec_for
-        from headwater.sinks.kafka.offset_topic import TopicWriter
+        from headwater.sinks.kafka.offset_topic import TopicWriter, encode_owner
 
         if table not in self._outgoing:
             topic = self._topic_of(table)
-            taken = [other for other, each in self._outgoing.items() if each.topic == topic]
-            if taken:
+            owner = self._owners.get(topic, table)
+            if owner != table and topic in await self._topics():
                 raise SinkRejected(
                     "two tables have the same topic",
-                    hint="give `topic` another form",
+                    hint="give `topic` another form; if the other table is gone, delete the topic",
                     table=str(table),
-                    other=str(taken[0]),
+                    other=str(owner),
                     topic=topic,
                 )
+            if self._owners.get(topic) != table:
+                await self._note(encode_owner(topic, table, now_ms=self._context.clock.now_ms()))
+                self._owners[topic] = table
+                self._outgoing.pop(owner, None)
             self._outgoing[table] = TopicWriter(
                 topic,
                 table,
@@ -219,20 +228,20 @@ class KafkaSink:
         return self._outgoing[table]
 
     async def _partition_count(self, topic: str) -> int:
+        from headwater.sinks.kafka.offset_topic import encode_created
+
         log, settings = self._connect(), self._settings
         if topic not in await self._topics():
-            await self._note_created(topic)
+            # before it is created, so that a drop finds it after a failure
+            await self._note(encode_created(topic, now_ms=self._context.clock.now_ms()))
             wanted = TopicSettings(
                 name=topic, partitions=settings.partitions, config=settings.config
             )
             await log.ensure_topic(wanted)
         return await log.partition_count(topic)
 
-    async def _note_created(self, topic: str) -> None:
-        """Stores a topic's name before it is created, so that a drop finds it after a failure."""
-        from headwater.sinks.kafka.offset_topic import encode_created
-
-        for batch in encode_created(topic, now_ms=self._context.clock.now_ms()):
+    async def _note(self, batches: "Sequence[Batch]") -> None:
+        for batch in batches:
             await self._connect().append(TopicPartition(self.offsets_topic, 0), batch)
 
     def _topic_of(self, table: TableId) -> str:

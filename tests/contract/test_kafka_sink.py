@@ -8,10 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.core_log.client import KafkaLog
-from headwater.core_log.foundation.errors import Fenced, SinkUnavailable
+from headwater.core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
@@ -24,7 +25,7 @@ from headwater.sinks.sink import SinkContext, Slice
 from tests.contract.conftest import connect_to
 from tests.contract.sink_suite import AUDIT, ORDERS, SinkContract
 from tests.fakes import SimulatedClock
-from tests.slices import ScriptedTopic
+from tests.slices import ScriptedTopic, schema_of
 
 _numbers = count(1)
 
@@ -191,6 +192,33 @@ async def test_a_topic_that_was_there_keeps_its_partitions_and_survives_a_drop(
     assert dropped == [f"topic headwater.{bench.pipeline}.sink.applied"]
     assert await bench.log.partition_count(name) == 3
     assert await bench.rows("public.orders") == [{"id": 1, "note": "a"}]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+async def test_a_topic_takes_the_rows_of_one_table_in_later_runs_too(
+    bench: KafkaBench, runs: int
+) -> None:
+    first, other = ScriptedTopic("shop.public.a_b"), ScriptedTopic("log.public.a_b")
+    first.append(schema_of("public.a b", id=pa.int64()), ("c", {"id": 1}))
+    other.append(schema_of("public.a_b", id=pa.int64()), ("c", {"id": 2}))
+    part, sink = other.slice(), bench.sink()
+    await sink.apply(first.slice())
+    if runs == 2:
+        await sink.close()
+        sink = bench.sink()
+
+    with pytest.raises(SinkRejected, match="two tables have the same topic") as refused:
+        await sink.apply(part)
+    assert refused.value.facts["other"] == "public.a b"
+    assert await bench.rows("public.a_b") == [{"id": 1}]
+
+    await bench.log.topics.delete(f"{bench.pipeline}.public.a_b")
+    await sink.apply(part)
+    assert await bench.rows("public.a_b") == [{"id": 2}]
+    first.append(schema_of("public.a b", id=pa.int64()), ("c", {"id": 3}))
+    with pytest.raises(SinkRejected, match="two tables have the same topic"):
+        await sink.apply(first.slice())
+    await sink.close()
 
 
 async def test_a_sink_that_is_fenced_in_the_middle_of_a_slice_leaves_nothing(

@@ -1,4 +1,4 @@
-"""The offsets, and created and owned topics of a Kafka sink, in a compacted topic beside its data."""
+"""Offsets, created topics and their tables, as a Kafka sink keeps them beside its data."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -18,6 +18,7 @@ from headwater.connectors.mysql.snapshot.table_progress import (
     form_part,
     parse_form,
     progress_part,
+    table_of,
 )
 from headwater.connectors.source import Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -48,13 +49,13 @@ class CapturedTables:
         found = {each.table: each for each in await asyncio.to_thread(catalog.tables, questions)}
         end = await asyncio.to_thread(self._server.log_end, questions)
         stored = {
-            _table_of(part.removeprefix(FORM)): parse_form(text)
+            table_of(part.removeprefix(FORM)): parse_form(text)
             for part, text in resume_from.items()
             if part.startswith(FORM) and text
         }
         for part, text in resume_from.items():
             if part.startswith(PROGRESS):
-                rows.remember(_table_of(part.removeprefix(PROGRESS)), text)
+                rows.remember(table_of(part.removeprefix(PROGRESS)), text)
         for name in sorted({*found, *stored}):
             if not catalog.captures(name):
                 rows.notes[form_part(name)] = ""  # its changes are missed from here on
@@ -198,8 +199,3 @@ def without_key(table: MysqlTable) -> MysqlTable:
     """Returns a table that has lost the key of its topic, with that as its problem."""
     hint = f"add a primary key, or name unique columns: keys: {{{table.table}: [...]}}"
     return replace(table, problem="it has no key any more", hint=hint)
-
-
-def _table_of(name: str) -> TableId:
-    namespace, _, table = name.partition(".")
-    return TableId(namespace, table)

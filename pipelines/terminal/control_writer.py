@@ -46,7 +46,7 @@ def split_target(target: str) -> tuple[str, str]:
 def find_table(given: str, known: Collection[str], *, pipeline: str) -> str:
     if given in known:
         return given
-    meant = [table for table in known if table.rpartition(".")[2] == given]
+    meant = [table for table in known if table.endswith(f".{given}")]
     if len(meant) == 1:
         return meant[0]
     if meant:

@@ -14,10 +14,12 @@ from headwater.core_log.foundation.errors import PositionLost, SinkRejected, Sin
 from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
 from headwater.core_log.model.log import FetchLimit, Isolation, Offsets, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
 from headwater.pipelines.loops.ingest.ingest import OPEN_MS_MAX
+from headwater.pipelines.loops.ingest.table_topics import TopicRules
 from headwater.pipelines.reports import (
     OffsetsApplied,
     RowsMoved,
@@ -333,3 +335,24 @@ def test_a_sink_that_finds_nothing_new_tells_the_tables_of_the_log_all_the_same(
     assert not [each for each in world.reports if isinstance(each, RowsMoved)]
     told = {each.table for each in world.reports if isinstance(each, TableKnown)}
     assert told == {"public.orders", "public.customers"}
+
+
+async def test_a_paused_table_whose_name_has_a_dot_is_held_and_no_other() -> None:
+    world = DotlessTopics([[[("a.b", "c", 1, "x"), ("b", "c", 1, "x")]]])
+    await world.run(Fuse())
+    world.script = [*world.script, [[("a.b", "c", 2, "y"), ("b", "c", 2, "y")]]]
+    await world.ingest(Fuse())
+    wanted = DesiredTaskState("shop", paused_tables=frozenset({"public.a.b"}))
+    delivery = world.delivery(MemorySink(world.target, Fuse()), records=1)
+
+    await deliver(replace(delivery, desired=lambda: wanted), until_end=True)
+
+    assert world.target.tables == {"a.b": {1: "x"}, "b": {1: "x", 2: "y"}}
+
+
+class DotlessTopics(World):
+    """The topics have the names of the tables without their schema."""
+
+    @property
+    def rules(self) -> TopicRules:
+        return replace(super().rules, template="{pipeline}.{table}")

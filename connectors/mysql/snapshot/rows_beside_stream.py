@@ -303,7 +303,7 @@ class RowsBesideStream:
         if control.kind != KIND:
             raise SourceRejected("the source does not support this signal", kind=control.kind)
         action = control.options.get("action", "start")
-        names = [*self._tables] if control.table is None else [control.table]
+        names = [*self._tables] if control.table is None else self._named(control.table)
         try:
             for name in names:
                 self._control(name, action, control)
@@ -313,6 +313,11 @@ class RowsBesideStream:
             raise
         self.notes[f"{CONTROL}{control.id}"] = action
         self._signal.wake()
+
+    def _named(self, table: TableId) -> list[TableId]:
+        """Returns the captured table of that whole name: a signal does not know which dot of it
+        ends the database."""
+        return [each for each in self._tables if str(each) == str(table)] or [table]
 
     def _control(self, name: TableId, action: str, control: Control) -> None:
         table, job = self._tables.get(name), self._jobs.get(name)

@@ -16,11 +16,23 @@ PROGRESS, FORM = "snapshot/", "form/"
 
 
 def progress_part(table: TableId) -> str:
-    return f"{PROGRESS}{table}"
+    return f"{PROGRESS}{_name_of(table)}"
 
 
 def form_part(table: TableId) -> str:
-    return f"{FORM}{table}"
+    return f"{FORM}{_name_of(table)}"
+
+
+def _name_of(table: TableId) -> str:
+    """Returns the name with one dot between database and table: a dot of the database is encoded,
+    and one of the table comes later."""
+    return str(TableId(table.namespace.replace("%", "%25").replace(".", "%2E"), table.name))
+
+
+def table_of(name: str) -> TableId:
+    """Returns the table of a part, without its prefix."""
+    namespace, _, table = name.partition(".")
+    return TableId(namespace.replace("%2E", ".").replace("%25", "%"), table)
 
 
 def form_text(form: Mapping[str, Any]) -> str:

@@ -216,12 +216,17 @@ def _find_stopped(delivery: Delivery) -> frozenset[str]:
         is_paused = table in desired.paused_tables
         _report_state(delivery, table, TaskState.PAUSED if is_paused else TaskState.RUNNING)
     delivery.paused = desired.paused_tables
-    paused = {
-        topic
-        for namespace, _, name in (table.rpartition(".") for table in desired.paused_tables)
-        for topic in delivery.slicer.generations_of(delivery.topic_of(TableId(namespace, name)))
-    }
+    paused = {topic for table in desired.paused_tables for topic in _topics_of(delivery, table)}
     return delivery.quarantine.topics | paused
+
+
+def _topics_of(delivery: Delivery, table: str) -> frozenset[str]:
+    """Returns the topics of a table by its whole name, which has more than one dot if the name of
+    its schema or its own has one."""
+    if known := delivery.slicer.topics_of(table):
+        return known
+    namespace, _, name = table.rpartition(".")
+    return delivery.slicer.generations_of(delivery.topic_of(TableId(namespace, name)))
 
 
 async def _apply(delivery: Delivery, part: Slice) -> Slice | None:

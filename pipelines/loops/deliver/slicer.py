@@ -113,6 +113,10 @@ class Slicer:
         it."""
         return self._tables.get(topic, topic)
 
+    def topics_of(self, table: str) -> frozenset[str]:
+        """Returns every topic to which the source's table was written."""
+        return frozenset(topic for topic, name in self._tables.items() if name == table)
+
     def generations_of(self, first: str) -> frozenset[str]:
         """Returns every topic of a table, by the name of the first."""
         return frozenset(self._generations.line_of([self._generations.present(first)]))

@@ -109,13 +109,16 @@ class Replacements:
         return TakenKeys(found, frozenset(switched), schemas)
 
     async def _give_up(self, table: TableId) -> dict[str, str | None]:
-        """Ends a re-read of a table that nobody reads any more."""
-        if (stored := self.stored.pop(table, None)) is None:
+        """Ends a re-read of a table that nobody reads any more. PostgreSQL's source knows only the
+        whole name of such a table."""
+        named = [each for each in self.stored if str(each) == str(table)]
+        if not named:
             return {}
+        stored = self.stored.pop(named[0])
         logger.warning("%s is not captured any more, and is not read again", table)
         if (ended := await give_up(self.log, stored)) is None:
             return {stored.part: None}
-        self.ended[table] = ended
+        self.ended[stored.table] = ended
         return {stored.part: ended.text()}
 
     async def _has_other_key(self, schema: TableSchema) -> bool:

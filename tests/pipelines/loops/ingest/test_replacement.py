@@ -21,6 +21,7 @@ from headwater.core_log.model.changes import (
     source_times,
 )
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
@@ -412,7 +413,10 @@ class ToldSource(ScriptedSource):
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         for number in range(int(resume_from.get("stream", 0)), len(self._phases)):
-            told = Replacement(schema_of("orders"), self._phases[number], "it was altered")
+            phase, schema = self._phases[number], schema_of("orders")
+            if phase is Phase.GONE:  # PostgreSQL's source knows only the whole name then
+                schema = TableSchema(TableId("", str(schema.table)), (), ())
+            told = Replacement(schema, phase, "it was altered")
             yield ChangeBatch((), {"stream": str(number + 1)}, replacements=(told,))
 
 

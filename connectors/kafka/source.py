@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 FETCH_WAIT_MS = 500
 EXAMINE_FOR_MS = 5_000
 NO_TOPIC, UNMATCHED = "no topic of the cluster matches `topics`", "unmatched names"
+STARTED = "started"
+"""Part of the position since the first look, which may have found no topic."""
 CONTENT_BYTES_MAX = 64 << 10
 """Largest part of a bad record that is kept in its dead letter."""
 
@@ -224,7 +226,9 @@ class PartitionReader:
         self, settings: KafkaSourceSettings, context: SourceContext, resume_from: Positions
     ) -> None:
         self._settings, self._context, self._stored = settings, context, dict(resume_from)
-        self._is_first = not any(name.startswith("topic/") for name in resume_from)
+        self._is_first = not any(
+            name == STARTED or name.startswith("topic/") for name in resume_from
+        )
         self._readers: dict[str, TopicReader] = {}
         self._left_out: set[str] = set()
         """Topics that are not read until they are released."""
@@ -234,7 +238,7 @@ class PartitionReader:
 
     async def scan(self, log: "KafkaLog", topics: "Iterable[TopicDescription]") -> dict[str, str]:
         """Adds partitions that were not read so far; returns the changed parts of the position."""
-        found: dict[str, str] = {}
+        found: dict[str, str] = {STARTED: self._settings.start} if self._is_first else {}
         fresh: list[TopicPartition] = []
         for topic in topics:
             found |= self._identify(topic)

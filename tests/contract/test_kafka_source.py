@@ -3,6 +3,7 @@
 from contextlib import aclosing
 from dataclasses import replace
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,8 @@ from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.connectors.kafka.source import KafkaSource
 from headwater.connectors.left_out_tables import REFUSED
 from headwater.connectors.source import Remark, Source, SourceReport
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.client.topic_admin import TopicDescription
 from headwater.core_log.foundation.errors import (
     ConfigError,
     LogRejected,
@@ -104,6 +107,41 @@ async def test_a_source_that_begins_at_the_end_misses_nothing_after_it(cluster: 
         2,
         3,
     ]
+
+
+@pytest.mark.parametrize("topics", ["none", "orders", "orders without an id"])
+async def test_partitions_that_come_while_the_source_is_away_are_read_from_their_first_record(
+    cluster: Cluster, topics: str
+) -> None:
+    settings = cluster.source(format="json", start="latest")._settings
+    positions: dict[str, str] = {}
+
+    def source(*, until_end: bool) -> KafkaSource:
+        found = KafkaSource(settings, replace(context(), until_end=until_end))
+        if topics == "orders without an id":
+            admin = found._topics
+
+            async def without_ids(log: KafkaLog) -> list[TopicDescription]:
+                return [replace(each, topic_id=UUID(int=0)) for each in await admin(log)]
+
+            found._topics = without_ids  # type: ignore[method-assign]
+        return found
+
+    if topics != "none":
+        topic = await cluster.topic("orders")
+        await cluster.append(topic, (None, b'{"id":1}'))
+    async with aclosing(source(until_end=False).changes({})) as batches:
+        positions |= (await anext(batches)).positions
+    if topics != "none":
+        await cluster.log.topics.add_partitions(topic, 2)
+        await cluster.append(topic, (None, b'{"id":2}'), partition=1)
+    later = await cluster.topic("later")
+    await cluster.append(later, (None, b'{"id":3}'))
+
+    told = [after async for after in iterate(source(until_end=True), positions)]
+
+    ids = sorted(change.row["id"] for rows in flat(told).values() for change in rows)
+    assert ids == [3] if topics == "none" else [2, 3]
 
 
 async def test_topics_that_come_later_are_read_from_their_first_record(cluster: Cluster) -> None:

@@ -481,7 +481,8 @@ def _check_key(schema: TableSchema, before: TableSchema, topic: str) -> None:
     if schema.key != before.key:
         raise SourceRejected(
             "records have another key than those of their topic",
-            hint="headwater run --migrate begins another topic",
+            hint="if the key was altered at the source, its next try reads the table into another"
+            " topic; after an edit of the file: headwater run --migrate",
             table=str(schema.table),
             topic=topic,
             key=schema.key,

@@ -32,8 +32,10 @@ async def test_records_of_another_key_do_not_enter_a_topic(keys: list[tuple[str,
     for topic in internal_topics(history_ms=1_000):
         await world.log.ensure_topic(topic)
 
-    with pytest.raises(SourceRejected, match="another key than those of their topic"):
+    with pytest.raises(SourceRejected, match="another key than those of their topic") as refused:
         await world.ingest_from(OtherKeySource(keys))
 
+    at_source, after_edit = refused.value.hint.split(";")
+    assert "next try" in at_source and "run --migrate" in after_edit
     await world.deliver(Fuse())
     assert not world.target.tables.get("orders", {}).keys() - {1}

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.codec import key_values
 from headwater.core_log.rows.digests import Digests
 
 NONE = -1
@@ -229,9 +230,9 @@ def newest_of_digests(digests: Digests, orders: Int64Array | None = None) -> Int
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Returns lists and structs as text, because Arrow cannot encode them."""
+    """Returns lists and structs as text, because Arrow cannot encode them, and one zero."""
     if not pa.types.is_nested(column.type):
-        return column
+        return key_values(column)
     texts = [None if value is None else repr(value) for value in column.to_pylist()]
     return pa.array(texts, pa.string())
 

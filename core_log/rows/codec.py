@@ -1,9 +1,10 @@
 """The interface between changes of rows and records, which every value format implements."""
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
@@ -72,6 +73,15 @@ def codec_for(wire: WireSettings, *, topic: str) -> RowCodec:
             from headwater.core_log.rows.avro.codecs import FlatAvro
 
             return FlatAvro(wire, topic=topic)
+
+
+def key_values(column: pa.Array | pa.ChunkedArray) -> Any:
+    """Returns a column as part of a key. Databases take negative zero for zero, and every NaN for
+    one: rows of the same key."""
+    if column.type not in (pa.float32(), pa.float64()):
+        return column
+    zero, nan = pa.scalar(0, column.type), pa.scalar(np.nan, column.type)
+    return pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
 
 
 def with_tombstones(keys: pa.Array, values: pa.Array, operations: pa.UInt8Array) -> Encoded:

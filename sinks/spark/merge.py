@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.model.changes import Operation, op_codes
+from headwater.core_log.rows.codec import key_values
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.sinks.fold import (
     NONE,
@@ -298,10 +299,10 @@ def _places(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Chu
     """Returns for every base row the place of an event with its key, or null."""
     if len(layout.key) == 1:
         name = layout.key[0]
-        wanted = events.column(name).combine_chunks()
+        wanted = key_values(events.column(name)).combine_chunks()
         if isinstance(wanted, pa.ChunkedArray):
             wanted = pa.concat_arrays(wanted.chunks)
-        return pc.index_in(base.column(name), value_set=wanted).cast(pa.int64())
+        return pc.index_in(key_values(base.column(name)), value_set=wanted).cast(pa.int64())
     both = _keys(pa.concat_tables([base.select(layout.key), events.select(layout.key)]), layout)
     codes, count = key_codes(both)
     places = np.full(count, -1, dtype=np.int64)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pytest
 
 from headwater.sinks.sink import Sink
 from tests.contract.sink_suite import ORDERS
@@ -77,6 +78,36 @@ class ModeContract:
 
         rows = {row["id"]: (row["note"], row["_headwater_deleted_at"]) for row in rows_of(target)}
         assert rows == {1: ("a", moment(5)), 2: ("again", None), 3: ("a", None)}
+
+    @pytest.mark.parametrize("key", [("rate",), ("rate", "id")])
+    @pytest.mark.parametrize("chosen", [{"deletes": "soft"}, {"mode": "mirror"}, {"mode": "scd2"}])
+    async def test_zero_and_negative_zero_are_one_key(
+        self, target: ModeBench, chosen: dict[str, str], key: tuple[str, ...]
+    ) -> None:
+        """As for the databases whose rows have them."""
+        schema = schema_of(
+            "public.rates", key=key, rate=pa.float64(), id=pa.int64(), note=pa.string()
+        )
+        topic = ScriptedTopic()
+        zero, negative = {"rate": 0.0, "id": 1}, {"rate": -0.0, "id": 1}
+        topic.append(schema, ("c", {**zero, "note": "a"}), committed_us=1 * SECOND)
+        await apply(target, topic, **chosen)
+        moves = ("d", zero), ("c", {**negative, "note": "b"})
+        topic.append(schema, *moves, committed_us=2 * SECOND)
+        await apply(target, topic, **chosen)
+        moves = ("d", negative), ("c", {**zero, "note": "c"})
+        topic.append(schema, *moves, committed_us=3 * SECOND)
+        moves = ("d", zero), ("c", {**negative, "note": "d"})
+        topic.append(schema, *moves, committed_us=4 * SECOND)
+
+        await apply(target, topic, **chosen)
+
+        rows = rows_of(target, "public.rates")
+        if chosen.get("mode") == "scd2":
+            assert [row["note"] for row in sorted(rows, key=lambda row: row["note"])] == [*"abcd"]
+            rows = [row for row in rows if row["_headwater_is_current"]]
+        assert [(row["rate"], row["note"]) for row in rows] == [(0.0, "d")]
+        assert rows[0].get("_headwater_deleted_at") is None
 
     async def test_deletes_can_be_ignored(self, target: ModeBench) -> None:
         topic = ScriptedTopic()

@@ -1,6 +1,8 @@
 """Of every key the newest change is found, whatever the key is made of."""
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +53,13 @@ def test_lists_are_keys_as_well() -> None:
     places = newest(pa.RecordBatch.from_arrays([keys], names=["id"]))
 
     assert places is not None and places.to_pylist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_both_zeros_and_every_nan_are_one_key_each(kind: pa.DataType) -> None:
+    nans = np.array([0x7FF8 << 48, 0xFFF8 << 48], np.uint64).view(np.float64)
+    keys = pa.concat_arrays([pa.array([0.0, -0.0, None]), pa.array(nans)]).cast(kind)
+
+    places = newest(pa.RecordBatch.from_arrays([keys], names=["rate"]))
+
+    assert places is not None and places.to_pylist() == [1, 2, 4]

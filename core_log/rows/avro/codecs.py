@@ -17,7 +17,7 @@ from headwater.core_log.rows.avro.reader import AvroReader
 from headwater.core_log.rows.avro.schema import avro_schema, encoded_parts, zeros_where_null
 from headwater.core_log.rows.avro.schema_registry import SchemaRegistry, frame, read_framed
 from headwater.core_log.rows.avro.writer import AvroPart, join, spread, value_parts
-from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, key_values, with_tombstones
 from headwater.core_log.rows.converters.row import RowConverters
 from headwater.core_log.rows.json.flat_codec import (
     flat_schema,
@@ -66,7 +66,7 @@ class AvroTopic:
             return pa.nulls(count, pa.binary())
         parts: list[AvroPart] = [self.frame("key", forms, lambda: self._key_schema(forms))]
         for name in forms.schema.key:
-            parts += value_parts(columns[name], is_optional=False)
+            parts += value_parts(key_values(columns[name]), is_optional=False)
         return join(parts, count)
 
     def _key_schema(self, forms: RowConverters) -> dict[str, Any]:

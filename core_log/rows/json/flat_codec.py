@@ -11,7 +11,7 @@ from headwater.core_log.model.changes import OP_CODES, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.records.row_parts import RowColumn
-from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, key_values, with_tombstones
 from headwater.core_log.rows.connect_schema import key_schema, plain, row_fields, struct, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
 from headwater.core_log.rows.json.scanner import is_ready_for, scanner_for
@@ -36,7 +36,8 @@ def encode_keys(
     names = forms.schema.key
     if not names:
         return pa.nulls(row_count, pa.binary())
-    parts = object_parts(names, [texts[name] for name in names])
+    columns = [RowColumn(key_values(texts[name].values), texts[name].kind) for name in names]
+    parts = object_parts(names, columns)
     return join([frame[0], *parts, frame[1]], row_count, kind=pa.binary())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -329,3 +330,22 @@ def test_flat_rows_can_be_read_by_others(registry: RegistryFake) -> None:
         "id": 2, "name": None, "__deleted": "true", "__op": "d",
         "__source_ts_ms": POSTGRES["ts_ms"], "__source_ts_us": POSTGRES["ts_us"],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [*AVRO_FORMATS, "debezium-json", "flat-json"])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_both_zeros_and_every_nan_have_one_record_key_each(
+    shared: RegistryFake, kind: pa.DataType, form: str
+) -> None:
+    """So that the changes of a row stay in one partition, and compaction knows it as one."""
+    nans = np.array([0x7FF8 << 48, 0xFFF8 << 48], np.uint64).view(np.float64)
+    rates = pa.concat_arrays([pa.array([0.0, -0.0]), pa.array(nans)]).cast(kind)
+    what = changes(table(Column("rate", kind, is_nullable=False), key=("rate",)), [rates])
+    chosen = codec(shared, form)
+
+    written = chosen.encode(what, now_us=NOW_US)
+    back = chosen.decode(written.keys, written.values, what.schema)
+
+    zero, negative, *others = written.keys.to_pylist()
+    assert zero == negative and others[0] == others[1] != zero
+    assert np.signbit(back.rows.column("rate").to_numpy())[:2].tolist() == [False, True]

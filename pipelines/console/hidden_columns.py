@@ -22,21 +22,23 @@ class HiddenColumns:
     """Of every pipeline, as `console.hide` of its file names them: `schema.table.column`."""
 
     def __init__(self, by_pipeline: Mapping[str, Iterable[str]]) -> None:
-        self._named: dict[tuple[str, str], set[str]] = {}
-        for pipeline, names in by_pipeline.items():
-            for name in names:
-                table, _, column = name.rpartition(".")
-                self._named.setdefault((pipeline, table), set()).add(column)
+        self._named = {pipeline: frozenset(names) for pipeline, names in by_pipeline.items()}
         self._secret = secrets.token_bytes(16)
 
     @property
     def hides_anything(self) -> bool:
-        return bool(self._named)
+        return any(self._named.values())
 
     def view(self, pipeline: str, schema: TableSchema) -> "ShownTable":
         """A name that the table does not have may be that of a column renamed since, so then
-        nothing of the table is shown."""
-        named = self._named.get((pipeline, str(schema.table)), set())
+        nothing of the table is shown. With more dots it may be that of another table."""
+        start = f"{schema.table}."
+        found = {
+            name.removeprefix(start)
+            for name in self._named.get(pipeline, ())
+            if name.startswith(start)
+        }
+        named = {name for name in found if "." not in name or name in schema.names}
         missing = sorted(named - set(schema.names))
         hidden = set(schema.names) if missing else named
         names = tuple(name for name in schema.names if name not in hidden)

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.settings import TopicSettings
@@ -28,6 +29,7 @@ from headwater.pipelines.time_travel.history.key_history import key_bytes
 from tests.pipelines.console.served_console import served_console, sources_of
 from tests.pipelines.pipeline_in_memory import tables_of
 from tests.served_log import ServedLog, served_log
+from tests.slices import schema_of
 
 TOPIC = "shop.public.orders"
 EVERYTHING = MessageFilter()
@@ -171,6 +173,18 @@ def test_a_hidden_column_is_neither_shown_nor_searched(served: ServedLog) -> Non
         assert found.messages == [] and found.left == 0
 
     served.run(read)
+
+
+def test_a_hidden_column_and_its_table_may_have_dots_in_their_names() -> None:
+    def shown(table: str, *columns: str) -> tuple[str, ...]:
+        schema = schema_of(table, key=(), **dict.fromkeys(columns, pa.string()))
+        return hidden.view("shop", schema).names
+
+    hidden = HiddenColumns({"shop": ["public.a.b", "public.a.c.d", "public.a.b.e"]})
+
+    assert shown("public.a", "b", "c.d", "f") == ("f",)
+    assert shown("public.a.b", "e", "f") == ("f",)
+    assert shown("public.c", "b") == ("b",)
 
 
 def test_a_hidden_key_is_a_number_that_says_nothing(served: ServedLog) -> None:

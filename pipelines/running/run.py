@@ -40,7 +40,7 @@ from headwater.pipelines.running.migration_approval import approve
 from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, expected_error
-from headwater.pipelines.running.tasks import SOURCE, TaskRunner
+from headwater.pipelines.running.tasks import SOURCE, RunTask, TaskRunner
 from headwater.pipelines.terminal.log_place import find_owner, is_running
 from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
 from headwater.pipelines.watching.http_listener import HttpListener
@@ -193,7 +193,7 @@ class _Run:
         listener = find_listener(self._wanted.http, loaded)
         runner = TaskRunner(
             self._tasks,
-            _run_task_here,
+            _tasks_here(),
             log_opener(claimed.client_for),
             self._pipelines.listeners(),
             self._around,
@@ -393,11 +393,19 @@ async def _prepare_log(claimed: DirectoryLock, loaded: Sequence[LoadedPipeline])
         await claimed.log.committed_offsets(f"headwater.{loaded[0].name}")
 
 
-async def _run_task_here(task: TaskRun) -> None:
+def _tasks_here() -> RunTask:
     """Imported only where a file says `workers: 0`: the broker's process is to stay small."""
-    from headwater.pipelines.running.first_checks import checked_first
+    run_task: RunTask | None = None
 
-    await checked_first()(task)
+    async def run(task: TaskRun) -> None:
+        nonlocal run_task
+        if run_task is None:
+            from headwater.pipelines.running.first_checks import checked_first
+
+            run_task = checked_first()
+        await run_task(task)
+
+    return run
 
 
 def _prepare_here(loaded: LoadedPipeline, task: str) -> None:

@@ -17,7 +17,7 @@ from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.mysql.conftest import MysqlGuest
-from tests.connectors.mysql.streams import MysqlStory, run_once, source_context
+from tests.connectors.mysql.streams import MysqlStory, source_context
 
 RIGHTS = "REPLICATION SLAVE, REPLICATION CLIENT", "REPLICATION SLAVE, BINLOG MONITOR"
 
@@ -105,7 +105,12 @@ async def test_a_table_that_gets_another_form_while_it_is_read_is_not_left_out(
         if isinstance(each, Remark) and each.name == UNREADABLE:
             findings.append(each.finding)
 
-    told = await run_once(mysql_guest, None, {"report": report})
+    # A finite run may end with a table that was unreadable when the log ended.
+    context = source_context(report=report, settle_ms=0, until_end=not is_unreadable)
+    source, told = MysqlSource(mysql_guest.settings(heartbeat="1s"), context), MysqlStory()
+    async with aclosing(source.changes({})) as coming:
+        while len(told.fold("t")) < 2 or (is_unreadable and findings[-1] is not None):
+            told.take(await anext(coming))
 
     assert sorted(row["n"] for row in told.fold("t").values()) == [1, 2**64 - 1]
     assert [each is None for each in findings] == [False, True] * is_unreadable

@@ -12,16 +12,19 @@ import pytest
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.telemetry_settings import OpenLineageSettings
 from headwater.pipelines.lineage.lineage_events import LineageSender
+from scripts.free_port import free_port
 from tests.budget import PATIENCE_S
 from tests.http_receiver import HttpReceiver, receiving
-from tests.pipelines.run_process import start
+from tests.pipelines.run_process import running, start
 
 
 def events_of(server: HttpReceiver) -> list[dict[str, Any]]:
     return [json.loads(each.body) for each in server.received]
 
 
-def write_pipeline(directory: Path, address: str, further: str = "") -> Path:
+def write_pipeline(
+    directory: Path, address: str, further: str = "", *, target: str = "sqlite:///target.db"
+) -> Path:
     (directory / "orders.csv").write_text("id,total\n1,2\n2,3\n3,5\n")
     path = directory / "pipeline.yaml"
     path.write_text(
@@ -29,7 +32,7 @@ def write_pipeline(directory: Path, address: str, further: str = "") -> Path:
         'source: {type: files, path: ./*.csv, table: "{stem}", key: id, settle: 0s}\n'
         "transform:\n"
         "  - {table: orders, add: {gross: total * 2}, filter: total > 2, rename: {total: net}}\n"
-        'sink: {type: sql, url: "sqlite:///target.db"}\n'
+        f"sink: {{type: sql, url: '{target}'}}\n"
         f"openlineage: {{url: '{address}', api_key: the-key}}\n"
         f"{further}\n"
     )
@@ -102,6 +105,26 @@ def test_a_sink_that_fails_says_why_once(tmp_path: Path) -> None:
     assert len(failed) == 1, said
     assert failed[0]["run"]["facets"]["errorMessage"]["message"]
     assert events[0]["eventType"] == "START"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tries_of_a_sink_that_fail_again_are_not_told(tmp_path: Path, workers: int) -> None:
+    target = f"postgresql://nobody@127.0.0.1:{free_port()}/shop"
+    with receiving() as server:
+        path = write_pipeline(tmp_path, server.address, f"workers: {workers}", target=target)
+        with running("run", path, "--once") as ran:
+            assert ran.stderr is not None
+            lives = 0
+            while lives < 5:
+                line = ran.stderr.readline()
+                assert line, "it ended"
+                lives += "will use `http` transport" in line
+            ran.terminate()
+            ran.communicate(timeout=PATIENCE_S)
+
+    states = [event["eventType"] for event in events_of(server)]
+    assert states == ["START", "FAIL"]
 
 
 @pytest.mark.slow

@@ -52,6 +52,8 @@ class Line:
     """What the table is called in the end."""
     since: int = 0
     """The first version of PostgreSQL that has the statement."""
+    between: str = ""
+    """The outcome for a source that looks between the statements."""
 
 
 def _add(form: str, outcome: str, column: str) -> Line:
@@ -181,6 +183,7 @@ LINES = [
             "UPDATE {t} SET b = 9 WHERE id = 2",
             "ALTER TABLE {t} DROP c",
         ],
+        between=IN_PLACE,
     ),
     # Types.
     _alter("ALTER COLUMN TYPE to a wider number", READ_AGAIN, "ALTER b TYPE bigint"),

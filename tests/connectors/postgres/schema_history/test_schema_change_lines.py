@@ -40,6 +40,8 @@ class World:
 
     guest: Guest
     lines: dict[str, Line]
+    is_followed: bool = False
+    """A source runs while the tables are altered."""
     folded: Folded = field(default_factory=Folded)
 
     def source(self, *, until_end: bool) -> PostgresSource:
@@ -89,7 +91,7 @@ class World:
         rows = in_table(self.guest, topic, columns)
         assert chosen(self.folded.rows(topic), columns) == rows
         reads = sum(table == topic for table, _ in self.folded.reads)
-        if line.outcome == IN_PLACE:
+        if IN_PLACE in (line.outcome, self.is_followed and line.between):
             assert reads <= ROWS_IN_PLACE
         else:
             assert bool(reads) == (line.outcome != FOLLOWED)
@@ -114,12 +116,14 @@ def followed() -> Iterator[World]:
 
 def _world(guest: Guest, *, is_followed: bool) -> World:
     version = int(guest.value("SHOW server_version_num")) // 10_000
-    world = World(guest, {name: line for name, line in NAMES.items() if line.since <= version})
-    asyncio.run(_history(world, is_followed=is_followed))
+    world = World(
+        guest, {name: line for name, line in NAMES.items() if line.since <= version}, is_followed
+    )
+    asyncio.run(_history(world))
     return world
 
 
-async def _history(world: World, *, is_followed: bool) -> None:
+async def _history(world: World) -> None:
     world.guest.execute(
         "CREATE ACCESS METHOD headwater_heap TYPE TABLE HANDLER heap_tableam_handler",
     )
@@ -138,7 +142,7 @@ async def _history(world: World, *, is_followed: bool) -> None:
     await world.live(until_end=True)
     world.folded.reads.clear()
     world.folded.truncates = 0
-    if is_followed:
+    if world.is_followed:
         altering = asyncio.ensure_future(asyncio.to_thread(world.alter))
         while (2,) not in world.folded.tables.get("marker", {}):
             with suppress(HeadwaterError):  # a table that got another name ends a life

@@ -121,6 +121,9 @@ class OffsetCheckpoint:
         """Removes a partition, unsynced: its line has 0 until a partition of that name exists
         again."""
         key = (topic, partition)
+        if self._file is None and key in self._offsets:
+            self._offsets[key] = 0  # the former number is in the file as long as nothing is written
+            return
         self._offsets.pop(key, None)
         if self._file is not None and key in self._positions:
             write_all(self._file, self._positions[key], _digits(0))

@@ -91,12 +91,17 @@ def test_an_offset_after_a_power_cut_is_one_that_was_once_set(seed: int, count: 
     assert not survived.is_damaged
 
 
-def test_a_new_partition_inherits_nothing_from_an_older_one_of_its_name() -> None:
+@pytest.mark.parametrize("is_read_only_so_far", [False, True])
+def test_a_new_partition_inherits_nothing_from_an_older_one_of_its_name(
+    is_read_only_so_far: bool,
+) -> None:
     files = empty_directory()
     checkpoints = Checkpoints(files, Path("/log"))
     for checkpoint in (checkpoints.recovery_points, checkpoints.cleaned_to):
         checkpoint.set("a", 0, 5)
         checkpoint.set("b", 0, 6)
+    if is_read_only_so_far:
+        checkpoints = Checkpoints(files, Path("/log"))
     checkpoints.forget("a", 0)
     checkpoints.begin([("a", 0)])
 

@@ -121,6 +121,29 @@ def test_deleting_a_partition_frees_its_name_at_once_and_its_files_later() -> No
     assert held.read()
 
 
+def test_a_topic_made_anew_after_a_restart_has_no_marks_of_the_former_one() -> None:
+    files = MemoryFiles()
+    store, log = open_log(files)
+    append(log, "former")
+    log.note_cleaned(cleaned_to=1, deletes_dropped_to=1)
+    log.note_compacted(1)
+    store.write_high_watermarks([(log, 1)])
+    store.close()
+    store, _ = open_log(files)
+    removal = store.delete_partition("orders", 0)
+    assert removal is not None
+    removal.run()
+    log = store.open_partition("orders", 0, topic_id=OTHER_ID, config=LogConfig())
+    append(log, "new")
+    store.close()
+
+    store = open_store(files)
+    log = store.open_partition("orders", 0, topic_id=OTHER_ID, config=LogConfig())
+
+    assert (log.cleaned_to, log.deletes_dropped_to, log.first_dirty_offset) == (0, 0, 0)
+    assert store.high_watermark(log) == 0
+
+
 def test_an_interrupted_deletion_is_finished_at_the_next_start() -> None:
     files = MemoryFiles()
     store, log = open_log(files)

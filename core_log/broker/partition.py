@@ -153,10 +153,12 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below is on disk and in no open transaction."""
+        """Everything below is on disk and in no open transaction, whose start may be deleted."""
         unstable = self.log.producers.first_unstable_offset()
         committed = self.role.high_watermark
-        return committed if unstable is None else min(committed, unstable)
+        if unstable is None:
+            return committed
+        return min(committed, max(unstable, self.log.start_offset))
 
     def limit(self, reach: Reach) -> int:
         if reach is Reach.COMMITTED:

@@ -17,11 +17,17 @@ from headwater.core_log.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
+from headwater.core_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from headwater.core_log.replication.metadata import METADATA_TOPIC, OFFSETS_TOPIC
-from tests.builders import append
+from tests.builders import Sequenced, append
 from tests.core_log.broker.in_memory import ask, create, fill, versions
 
 NONE = ErrorCode.NONE
+EARLIEST, LATEST = -2, -1
 
 
 @pytest.mark.parametrize("version", versions(DescribeClusterRequest))
@@ -82,6 +88,30 @@ async def test_records_are_deleted_up_to_an_offset(broker: Broker, offset: int, 
     partition = broker.find_led("t", 0)
     assert partition is not None and partition.log.start_offset == start
     assert (outcome.error_code, outcome.low_watermark) == (NONE, start)
+
+
+async def offset_at(broker: Broker, topic: str, timestamp: int) -> int:
+    """As a reader of committed records asks for it."""
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
+    topics = (ListOffsetsTopic(name=topic, partitions=(wanted,)),)
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=topics)
+    answer = await ask(broker, request)
+    return int(answer.topics[0].partitions[0].offset)
+
+
+async def test_the_end_is_never_below_the_start_though_the_start_of_a_transaction_is_deleted(
+    broker: Broker,
+) -> None:
+    await create(broker, "t")
+    partition = broker.find_led("t", 0)
+    assert partition is not None
+    append(partition.log, "open", producer=Sequenced(7, is_transactional=True))
+    await fill(broker, "t", 4)
+
+    await delete_before(broker, "t", 3)
+
+    assert (await offset_at(broker, "t", EARLIEST), await offset_at(broker, "t", LATEST)) == (3, 3)
+    assert partition.last_stable_offset == 3
 
 
 async def test_deleting_less_than_before_changes_nothing(broker: Broker) -> None:

@@ -52,14 +52,46 @@ def _first_in(
 
 def newest(segments: Segments, *, start_offset: int, below: int) -> TimedOffset | None:
     """Returns the first of the records that have the largest timestamp between two offsets."""
-    best, holder = NO_TIMESTAMP, None
-    for segment in segments.from_offset(start_offset):
-        if segment.base_offset >= below:
+    bounds = [
+        (segment.newest_between(start_offset, below), segment)
+        for segment in segments.from_offset(start_offset)
+        if segment.base_offset < below
+    ]
+    best: TimedOffset | None = None
+    for timestamp, segment in sorted(bounds, key=lambda each: each[0], reverse=True):
+        if timestamp == NO_TIMESTAMP or (best is not None and timestamp < best.timestamp):
             break
-        timestamp = segment.newest_between(start_offset, below)
-        if timestamp > best:
-            best, holder = timestamp, segment
-    return None if holder is None else _first_in(holder, best, start_offset, below)
+        if best is not None and segment.base_offset > best.offset and timestamp == best.timestamp:
+            continue
+        found = _first_in(segment, timestamp, start_offset, below)
+        # a batch may keep the time of a record that was deleted
+        found = found or _newest_in(segment, start_offset, below)
+        best = _newer(best, found)
+    return best
+
+
+def _newest_in(segment: Segment, start_offset: int, below: int) -> TimedOffset | None:
+    found = [
+        (position, header)
+        for position, header in segment.heads(segment.position_of(start_offset))
+        if header.base_offset < below and header.record_count
+    ]
+    best: TimedOffset | None = None
+    for position, header in sorted(found, key=lambda each: each[1].max_timestamp, reverse=True):
+        if best is not None and header.max_timestamp < best.timestamp:
+            break
+        for record in _records(segment, position, header):
+            if start_offset <= record.offset < below and record.timestamp_ms != NO_TIMESTAMP:
+                each = TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+                best = _newer(best, each)
+    return best
+
+
+def _newer(one: TimedOffset | None, other: TimedOffset | None) -> TimedOffset | None:
+    """Returns the one with the larger time; of equal ones the earlier."""
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda each: (each.timestamp, -each.offset))
 
 
 def _first_time(header: BatchHeader) -> int:

@@ -1,13 +1,14 @@
 """A look-up by time finds the record that a reader of everything would have found."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.storage.batch_rewrite import empty_batch
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
-from tests.builders import append, open_log
+from tests.builders import append, batch, open_log
 from tests.fakes import MemoryFiles
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
@@ -46,15 +47,14 @@ def test_the_first_record_at_or_after_a_time_is_found(
 
 
 @given(batches=batches, start=st.integers(0, 10), hidden=st.integers(0, 6))
+@example(batches=[[50, 1]], start=1, hidden=0)
+@example(batches=[[1, 50]], start=0, hidden=1)
 def test_the_newest_record_is_the_first_with_the_largest_time(
     batches: list[list[int]], start: int, hidden: int
 ) -> None:
-    ends = [0]
-    for batch in batches:
-        ends.append(ends[-1] + len(batch))
     log = log_of(batches, 0)
-    log.delete_records_before(max(end for end in ends if end <= start))
-    below = max(end for end in ends if end <= max(log.end_offset - hidden, 0))
+    log.delete_records_before(start)
+    below = max(log.end_offset - hidden, 0)
 
     found = log.max_timestamp(below=below)
 
@@ -69,3 +69,13 @@ def test_a_log_without_times_has_no_newest_record() -> None:
 
     assert log.max_timestamp() is None
     assert log.offset_for_timestamp(0, below=1) is None
+
+
+def test_a_record_that_compaction_has_removed_is_not_the_newest() -> None:
+    _, log = open_log(MemoryFiles())
+    _, emptied = empty_batch(BatchHeader.read(batch("newest", timestamp_ms=9, base_offset=1)))
+    log.append_as_follower(memoryview(batch("kept", timestamp_ms=5, leader_epoch=0)))
+    log.append_as_follower(memoryview(emptied))
+
+    assert log.max_timestamp() == (0, 5, 0)
+    assert log.offset_for_timestamp(6, below=2) is None

@@ -17,7 +17,7 @@ from headwater.core_log.records.batch_header import (
     stamp_append_time,
 )
 from headwater.core_log.storage.log_config import LogConfig
-from headwater.core_log.storage.producers import DuplicateBatch
+from headwater.core_log.storage.producers import NO_TIMESTAMP, DuplicateBatch
 
 ZSTD = 4
 LOG_APPEND_TIME = "LogAppendTime"
@@ -91,6 +91,8 @@ def append_batch(
             batch, header, leader_epoch=partition.leader_epoch, now_ms=now_ms
         )
     except DuplicateBatch as duplicate:
+        if append_time_ms >= 0:
+            append_time_ms = duplicate.timestamp_ms
         return AppendedBatch(duplicate.base_offset, duplicate.last_offset + 1, append_time_ms)
     partition.on_written(is_urgent=is_urgent)
     return AppendedBatch(base_offset, partition.log.end_offset, append_time_ms)
@@ -107,8 +109,10 @@ def check_header(config: LogConfig, header: BatchHeader, now_ms: int) -> None:
         raise InvalidRecord("a producer's batch carries a sequence")
     if header.compression > ZSTD:
         raise InvalidRecord("compression is unknown", code=header.compression)
+    if config.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:
+        return
     ahead_ms = header.max_timestamp - now_ms
-    if config.message_timestamp_type != LOG_APPEND_TIME and (
+    if (
         ahead_ms > config.message_timestamp_after_max_ms
         or -ahead_ms > config.message_timestamp_before_max_ms
     ):

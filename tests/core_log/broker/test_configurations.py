@@ -4,6 +4,12 @@ from typing import Any
 
 import pytest
 
+from headwater.core_log.broker.batch_validation import (
+    AppendedBatch,
+    InvalidTimestamp,
+    append_batch,
+    read_header,
+)
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages import alter_configs as replacing
@@ -16,6 +22,7 @@ from headwater.core_log.protocol.messages.describe_configs import (
 )
 from headwater.core_log.replication.features import SUPPORTED
 from headwater.core_log.replication.metadata_records import METADATA_FEATURE, METADATA_VERSION
+from tests.builders import Sequenced, batch
 from tests.core_log.broker.in_memory import ask, create, versions
 
 TOPIC, BROKER = 2, 4
@@ -258,3 +265,38 @@ async def test_features_stay_at_their_levels(broker: Broker, version: int) -> No
     assert {each.error_code for each in refused} == {ErrorCode.INVALID_UPDATE_VERSION}
     assert all(each.error_message.startswith("Invalid update version") for each in refused)
     assert broker.image.features == SUPPORTED
+
+
+def produce(
+    broker: Broker, *, timestamp_ms: int, now_ms: int, sequence: int | None = None
+) -> AppendedBatch:
+    partition = broker.find_led("t", 0)
+    assert partition is not None
+    producer = None if sequence is None else Sequenced(7, 0, sequence)
+    data = memoryview(batch("value", timestamp_ms=timestamp_ms, producer=producer))
+    return append_batch(partition, data, read_header(data), now_ms=now_ms, is_urgent=False)
+
+
+async def test_a_retry_is_told_the_time_at_which_its_batch_was_appended(broker: Broker) -> None:
+    await create(broker, "t", message_timestamp_type="LogAppendTime")
+
+    first = produce(broker, timestamp_ms=1, now_ms=5_000, sequence=0)
+    again = produce(broker, timestamp_ms=1, now_ms=9_000, sequence=0)
+
+    assert first == again == AppendedBatch(0, 1, append_time_ms=5_000)
+
+
+async def test_only_times_are_too_early_or_too_late(broker: Broker) -> None:
+    await create(
+        broker, "t", message_timestamp_before_max_ms="10", message_timestamp_after_max_ms="20"
+    )
+
+    for timestamp_ms in (4_989, 5_021):
+        with pytest.raises(InvalidTimestamp):
+            produce(broker, timestamp_ms=timestamp_ms, now_ms=5_000)
+
+    offsets = [
+        produce(broker, timestamp_ms=timestamp_ms, now_ms=5_000).base_offset
+        for timestamp_ms in (4_990, 5_020, -1)
+    ]
+    assert offsets == [0, 1, 2]

@@ -23,9 +23,11 @@ def restore_producers(
     """Restores from a snapshot and the batches after it. An older snapshot is used, so that retries
     of the last few batches are recognised.
 
-    The aborted indexes are trusted below `certain_to`; entries above are found again.
+    The aborted indexes are trusted below `certain_to`; entries above are found again. Producers are
+    as old as `now_ms`, or as the newest that was known before.
     """
     certain_to = min(certain_to, end_offset)
+    now_ms = max((each.timestamp_ms for _, each in producers), default=now_ms)
     taken = snapshots.before(certain_to, spare=1) or snapshots.before(certain_to)
     from_offset, snapshot = taken or (segments.first.base_offset, [])
     producers.restore(snapshot)

@@ -72,6 +72,18 @@ def test_a_damaged_batch_is_not_copied() -> None:
     assert follower.end_offset == 0
 
 
+def test_producers_are_not_forgotten_because_a_log_was_truncated() -> None:
+    leader = led_log()
+    _, follower = open_log(MemoryFiles(), config=SMALL)
+    follower.append_as_follower(memoryview(bytes_of(leader)), now_ms=START_MS)
+
+    follower.truncate_to(leader.end_offset - 1)
+
+    assert follower.producers.expire(START_MS + 60_000) == 0
+    with pytest.raises(DuplicateBatch):
+        append(follower, "value 10", producer=Sequenced(7, 0, 10), leader_epoch=3)
+
+
 @given(count=st.integers(0, 14), is_clean=st.booleans())
 def test_a_truncated_log_is_as_if_the_rest_had_never_been(count: int, is_clean: bool) -> None:
     files = MemoryFiles()

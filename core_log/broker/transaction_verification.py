@@ -166,7 +166,7 @@ class Verification:
         version: int,
     ) -> None:
         """`opening`: by index, each batch that would start its producer's transaction."""
-        self._request, self._opening, self._version = request, opening, version
+        self._request, self.opening, self._version = request, opening, version
         self._broker, parts = broker, request.parts
         first = next(iter(opening.values()))
         self._producer = (first.producer_id, first.producer_epoch)
@@ -210,7 +210,7 @@ class Verification:
     def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> list[ErrorCode]:
         """Returns one error for each part of the request."""
         verdicts = [ErrorCode.NONE] * len(self._request.parts)
-        for index, header in self._opening.items():
+        for index, header in self.opening.items():
             is_same = (header.producer_id, header.producer_epoch) == self._producer
             verdict = answer[self._names[index]]
             verdict = verdict if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -182,7 +182,11 @@ class ProduceAttempt:
         return self._append_answered(asked)
 
     async def _append_answered(self, asked: Verification) -> Answer:
-        return self.append(await asked.answer())
+        verdicts = [*await asked.answer()]
+        for index, part in enumerate(self.request.parts):
+            if index not in asked.opening and self._opening(part) is not None:
+                verdicts[index] = ErrorCode.NOT_ENOUGH_REPLICAS  # not verified: it was open before
+        return self.append(verdicts)
 
     def append(self, refused: Sequence[ErrorCode] = ()) -> Answer:
         """Appends every partition's batch; `refused` has the errors of the verification."""

@@ -349,6 +349,49 @@ async def test_a_verification_that_a_marker_has_overtaken_does_not_count(
     assert cluster.open == 0
 
 
+async def test_a_transaction_that_ends_while_a_part_beside_is_verified_is_not_opened_again(
+    cluster: Cluster,
+) -> None:
+    await cluster.move("data", 0)
+    leader = cluster.leader_of("data", 0)
+    beside = leader.node_id - 1
+    assert cluster.leader_of("data", beside) is leader
+    name = next(each for each in "abcde" if cluster.coordinator_of(each) is not leader)
+    producer, coordinator = Producer(cluster, TV1, name), cluster.coordinator_of(name)
+    await producer.start()
+    await producer.write(beside)
+    await producer.add(0)
+    verify = coordinator.broker.transactions.verify_or_add
+
+    async def answer_late(*asked: Any, **how: Any) -> Any:
+        answer = await verify(*asked, **how)
+        assert await producer.end(commit=False) is ErrorCode.NONE
+        await cluster.until(lambda: not cluster.open)
+        return answer
+
+    coordinator.broker.transactions.verify_or_add = answer_late  # type: ignore[method-assign]
+    parts = [
+        PartitionProduceData(
+            index=index,
+            records=memoryview(
+                batch(
+                    "late",
+                    producer=Sequenced(
+                        producer.producer_id, producer.epoch, sequence, is_transactional=True
+                    ),
+                )
+            ),
+        )
+        for index, sequence in ((0, 0), (beside, 1))
+    ]
+    topic = TopicProduceData(name="data", partition_data=parts)
+    request = ProduceRequest(transactional_id=name, acks=-1, topic_data=[topic])
+    told = (await leader.ask(request, 11)).responses[0].partition_responses
+
+    assert [each.error_code for each in told] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    assert cluster.open == 0
+
+
 @VERSIONS
 async def test_offsets_are_committed_with_a_transaction_of_another_broker(
     cluster: Cluster, versions: dict[str, int]

@@ -105,7 +105,7 @@ class PeriodicTasks:
                     await asyncio.to_thread(removal.run)
                 # a leader forgets a producer first: its followers may lead next
                 log.producers.expire(now_ms if leads else now_ms - FOLLOWERS_EXPIRE_LATER_MS)
-            except HeadwaterError as error:
+            except (HeadwaterError, OSError) as error:
                 logger.error("%s-%d: %s", partition.topic, partition.index, error)
             await asyncio.sleep(0)
         await self._broker.metadata.snapshot_if_grown(now_ms=now_ms)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -45,24 +46,37 @@ class LogCleaner:
         """Compacts until no more is due, each partition at most once."""
         done: set[Partition] = set()
         async with self._at_work:
-            while due := self._dirtiest(now_ms, without=done | self._damaged):
+            while due := self._dirtiest(now_ms, done):
                 done.add(due[0])
                 await self._clean(*due, now_ms)
 
-    def _dirtiest(
-        self, now_ms: int, *, without: set[Partition]
-    ) -> tuple[Partition, Cleanable] | None:
+    def _dirtiest(self, now_ms: int, done: set[Partition]) -> tuple[Partition, Cleanable] | None:
+        """Returns what to compact next; partitions whose files cannot be read count as done."""
         best: tuple[Partition, Cleanable] | None = None
         for partition in self._broker.replicas.all:
             config = partition.log.config
-            if not config.is_compacted or partition in without or not partition.is_served:
+            is_left = partition not in done and partition not in self._damaged
+            if not config.is_compacted or not is_left or not partition.is_served:
                 continue
-            found = self.what_is_cleanable(partition, now_ms)
-            if found is None or not found.is_due(config):
-                continue
-            if best is None or found.dirty_ratio > best[1].dirty_ratio:
+            found: Cleanable | None = None
+            with self._reporting(partition):
+                found = self.what_is_cleanable(partition, now_ms)
+            if found is None:
+                done.add(partition)
+            elif found.is_due(config) and (best is None or found.dirty_ratio > best[1].dirty_ratio):
                 best = (partition, found)
         return best
+
+    @contextmanager
+    def _reporting(self, partition: Partition) -> Iterator[None]:
+        """Context manager: a partition that fails must not keep the others from being compacted."""
+        try:
+            yield
+        except CorruptLog as error:
+            self._damaged.add(partition)
+            logger.error("%s-%d is not compacted: %s", partition.topic, partition.index, error)
+        except (HeadwaterError, OSError) as error:
+            logger.error("%s-%d was not compacted: %s", partition.topic, partition.index, error)
 
     def what_is_cleanable(self, partition: Partition, now_ms: int) -> Cleanable | None:
         log = partition.log
@@ -80,17 +94,12 @@ class LogCleaner:
         )
 
     async def _clean(self, partition: Partition, found: Cleanable, now_ms: int) -> None:
-        drops_deletes = self._may_drop_deletes(partition, now_ms)
-        request = request_for(partition, found, now_ms, drops_deletes=drops_deletes)
-        try:
+        with self._reporting(partition):
+            drops_deletes = self._may_drop_deletes(partition, now_ms)
+            request = request_for(partition, found, now_ms, drops_deletes=drops_deletes)
             result = await self._compact(request)
             if not partition.is_offline:
                 await self._take_over(partition, found, result)
-        except CorruptLog as error:
-            self._damaged.add(partition)
-            logger.error("%s-%d is not compacted: %s", partition.topic, partition.index, error)
-        except HeadwaterError as error:
-            logger.error("%s-%d was not compacted: %s", partition.topic, partition.index, error)
 
     def _may_drop_deletes(self, partition: Partition, now_ms: int) -> bool:
         """A follower may not know yet which deletes its leader has dropped. A leader keeps them

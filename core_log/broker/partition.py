@@ -568,16 +568,14 @@ def read_line(
             ranges = log.read_across(
                 part.offset, below=below, bytes_max=bytes_max, at_least_one=at_least_one
             )
+        aborted: list[tuple[int, int]] | None = [] if reach is Reach.STABLE else None
+        if aborted is not None and ranges:
+            found = log.find_aborted(part.offset, min(below, ranges[-1].next_offset))
+            aborted += [(each.producer_id, each.first_offset) for each in found]
     except OffsetOutOfRange:
         return FetchLine(ErrorCode.OFFSET_OUT_OF_RANGE, *marks)
-    except HeadwaterError:
+    except (HeadwaterError, OSError):
         return FetchLine(ErrorCode.KAFKA_STORAGE_ERROR, *marks)
-    aborted: list[tuple[int, int]] | None = None
-    if reach is Reach.STABLE:
-        aborted = []
-        if ranges:
-            found = log.find_aborted(part.offset, min(below, ranges[-1].next_offset))
-            aborted = [(each.producer_id, each.first_offset) for each in found]
     return FetchLine(0, *marks, aborted, ranges, sum(each.size for each in ranges))
 
 

@@ -117,6 +117,10 @@ def answer(
         found = find(partition, wanted.timestamp, reach_of(request))
     except HeadwaterError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
+    except OSError:
+        return ListOffsetsPartitionResponse(
+            partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR
+        )
     if found is None:
         return ListOffsetsPartitionResponse(
             partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headwater.core_log.broker import handlers
 from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Peer
+from headwater.core_log.foundation.endpoint import parse_address
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ class RequestContext(NamedTuple):
     """Who asks. In a request that another broker has passed on it is that broker's client."""
     use: RequestUse | None = None
     """What the request uses, where a quota may hold for its client."""
+
+
+def address_for(broker: "Broker", context: RequestContext) -> tuple[str, int]:
+    """Returns where the client reaches this broker: as advertised, or else where it has
+    connected."""
+    if broker.settings.advertise:
+        return parse_address(broker.settings.advertise)
+    return context.listener_host, context.listener_port
 
 
 Handler = Callable[["Broker", Any, RequestContext], Awaitable[Any]]

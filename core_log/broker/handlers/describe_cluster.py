@@ -7,7 +7,7 @@ administrative requests.
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.authorization import NOT_ASKED, cluster_operations
-from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.dispatch import RequestContext, address_for, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -39,10 +39,8 @@ async def handle_describe_cluster(
         if known.is_fenced and not request.include_fenced_brokers:
             continue
         host, port = known.host, known.port
-        if (
-            node_id == broker.node_id and not broker.settings.advertise
-        ):  # with the address that the client used
-            host, port = context.listener_host, context.listener_port
+        if node_id == broker.node_id:
+            host, port = address_for(broker, context)
         brokers.append(
             DescribeClusterBroker(
                 broker_id=node_id, host=host, port=port, rack=known.rack, is_fenced=known.is_fenced

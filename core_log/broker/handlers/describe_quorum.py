@@ -6,7 +6,7 @@ The leader answers it. A broker alone leads a quorum of one voter.
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.dispatch import RequestContext, address_for, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_quorum import (
     DescribedQuorumPartition,
@@ -81,7 +81,7 @@ def list_nodes(broker: "Broker", context: RequestContext) -> list[QuorumNode]:
     for each in broker.quorum.voters:
         known = broker.address_of(each.node_id)
         if each.node_id == broker.node_id:
-            known = (context.listener_host, context.listener_port)
+            known = address_for(broker, context)
         if known is not None:
             listener = QuorumListener(name=LISTENER, host=known[0], port=known[1])
             nodes.append(QuorumNode(node_id=each.node_id, listeners=(listener,)))

@@ -7,7 +7,7 @@ Deliberately not done: coordinators of share groups (key type 2).
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.authorization import denial
-from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.dispatch import RequestContext, address_for, handles
 from headwater.core_log.groups.group_coordinator import partition_of
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.find_coordinator import (
@@ -63,7 +63,7 @@ async def find(broker: "Broker", key_type: int, key: str, context: RequestContex
         return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leader = topic.partitions[partition_of(key, len(topic.partitions))].leader
     if leader == broker.node_id:
-        host, port = context.listener_host, context.listener_port
+        host, port = address_for(broker, context)
     elif leader != NO_LEADER and broker.image.is_alive(leader):
         host, port = broker.image.brokers[leader].host, broker.image.brokers[leader].port
     else:

@@ -13,7 +13,7 @@ from headwater.core_log.broker.authorization import (
     authorized_operations,
     cluster_operations,
 )
-from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.dispatch import RequestContext, address_for, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.metadata import (
     MetadataRequest,
@@ -65,12 +65,13 @@ async def handle_metadata(
 
 
 def brokers(broker: "Broker", context: RequestContext) -> Iterable[MetadataResponseBroker]:
-    """Returns the brokers; this one with the address that the client used."""
+    """Returns the brokers; this one with the address that the client used, unless another one is
+    advertised."""
     for node_id in broker.image.alive:
         known = broker.image.brokers[node_id]
         host, port = known.host, known.port
-        if node_id == broker.node_id and not broker.settings.advertise:
-            host, port = context.listener_host, context.listener_port
+        if node_id == broker.node_id:
+            host, port = address_for(broker, context)
         yield MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=known.rack)
 
 

@@ -17,14 +17,22 @@ from headwater.core_log.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
+from headwater.core_log.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
+from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from headwater.core_log.protocol.messages.metadata import MetadataRequest
 from headwater.core_log.replication.metadata import METADATA_TOPIC, OFFSETS_TOPIC
 from tests.builders import Sequenced, append
-from tests.core_log.broker.in_memory import ask, create, fill, versions
+from tests.core_log.broker.in_memory import ask, create, fill, started, versions
+from tests.fakes import MemoryFiles
 
 NONE = ErrorCode.NONE
 EARLIEST, LATEST = -2, -1
@@ -39,6 +47,22 @@ async def test_the_cluster_is_this_broker_where_it_was_asked(broker: Broker, ver
     assert [(each.broker_id, each.host, each.port) for each in response.brokers] == [
         (1, "127.0.0.1", 19092)
     ]
+
+
+async def test_an_advertised_address_is_what_every_api_tells() -> None:
+    broker = await started(MemoryFiles(), advertise="log.example:29092")
+    partition = DescribeQuorumPartition(partition_index=0)
+    quorum = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])
+
+    told = [
+        (await ask(broker, MetadataRequest())).brokers[0],
+        (await ask(broker, DescribeClusterRequest())).brokers[0],
+        (await ask(broker, DescribeQuorumRequest(topics=[quorum]))).nodes[0].listeners[0],
+        (await ask(broker, FindCoordinatorRequest(coordinator_keys=("g",)))).coordinators[0],
+    ]
+
+    assert [(each.host, each.port) for each in told] == [("log.example", 29092)] * 4
+    await broker.close()
 
 
 async def test_controllers_are_asked_for_elsewhere(broker: Broker) -> None:

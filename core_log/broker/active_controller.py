@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headwater.core_log.broker.cluster_balance import ClusterBalance
+from headwater.core_log.broker.connection import Peer
 from headwater.core_log.broker.replica_losses import losses_in
 from headwater.core_log.foundation.errors import HeadwaterError, NotController
 from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 LOOK_S = 0.25
+DIALS_MAX, DIAL_AGAIN_S = 3, 0.05
+"""A process that ends closes its connections perhaps before its port."""
 
 
 class ActiveController:
@@ -45,6 +48,8 @@ class ActiveController:
         self._epoch = -1
         self._duties: asyncio.Task[None] | None = None
         self._looks: dict[int, asyncio.Task[None]] = {}
+        self._heartbeat_peers: dict[int, Peer] = {}
+        """The connections by which brokers sent their last heartbeats."""
         self._has_others = asyncio.Event()
 
     def on_metadata(self) -> None:
@@ -69,6 +74,13 @@ class ActiveController:
                 task.cancel()
         self._duties = None
         self._looks.clear()
+        self._heartbeat_peers.clear()
+
+    def on_closed(self, peer: Peer) -> None:
+        """Called when a connection ends: a broker whose heartbeats came by it may be gone."""
+        for broker_id in [each for each, of in self._heartbeat_peers.items() if of is peer]:
+            del self._heartbeat_peers[broker_id]
+            self._look_at(broker_id)
 
     async def _work(self) -> None:
         broker = self._broker
@@ -128,8 +140,8 @@ class ActiveController:
             logger.info("all brokers read version %d of the metadata: it is written now", common)
 
     def _look_at(self, broker_id: int) -> None:
-        """Dials a broker of which nothing is heard: a refused connection says that its process is
-        gone, long before its session ends."""
+        """Dials a broker that may be gone: a refused connection says that its process is, long
+        before its session ends."""
         if broker_id != self._broker.node_id and broker_id not in self._looks:
             work = asyncio.get_running_loop().create_task(self._dial(broker_id))
             self._looks[broker_id] = work
@@ -137,17 +149,24 @@ class ActiveController:
 
     async def _dial(self, broker_id: int) -> None:
         known = self._broker.image.brokers.get(broker_id)
-        try:
-            answer = await self._broker.peers.ask(broker_id, ApiVersionsRequest())
-        except ConnectionRefused:
-            if known == self._broker.image.brokers.get(broker_id):
-                await self._fence(broker_id, "nobody listens at its address")
-        except (ConnectionLost, HeadwaterError) as error:
-            logger.debug("broker %d is not heard: %s", broker_id, error)
-        else:
-            if known is not None:
-                levels = {each.name: each.max_version for each in answer.supported_features}
-                self._versions.on_heard(broker_id, known.broker_epoch, levels)
+        for _ in range(DIALS_MAX):
+            try:
+                answer = await self._broker.peers.ask(broker_id, ApiVersionsRequest())
+            except ConnectionRefused:
+                if known == self._broker.image.brokers.get(broker_id):
+                    await self._fence(broker_id, "nobody listens at its address")
+                return
+            except ConnectionLost as error:
+                logger.debug("broker %d is not heard: %s", broker_id, error)
+                await asyncio.sleep(DIAL_AGAIN_S)
+            except HeadwaterError as error:
+                logger.debug("broker %d is not heard: %s", broker_id, error)
+                return
+            else:
+                if known is not None:
+                    levels = {each.name: each.max_version for each in answer.supported_features}
+                    self._versions.on_heard(broker_id, known.broker_epoch, levels)
+                return
 
     async def _fence(self, broker_id: int, why: str) -> None:
         liveness, broker = self._liveness, self._broker
@@ -213,7 +232,9 @@ class ActiveController:
         voters = self._broker.quorum.voters
         return next((each.directory_id for each in voters if each.node_id == broker_id), NO_ID)
 
-    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+    async def heartbeat(
+        self, request: BrokerHeartbeatRequest, peer: Peer | None
+    ) -> BrokerHeartbeatResponse:
         broker, liveness = self._broker, self._liveness
         if liveness is None:
             return BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -222,6 +243,8 @@ class ActiveController:
         if known is None or known.broker_epoch != epoch or known.is_over:
             return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         liveness.on_heartbeat(broker_id, broker.clock.monotonic_ms())
+        if peer is not None:
+            self._heartbeat_peers[broker_id] = peer
         if request.want_shut_down:
             await self._fence(broker_id, "it stops")
             return BrokerHeartbeatResponse(is_caught_up=True, should_shut_down=True)

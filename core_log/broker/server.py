@@ -378,6 +378,7 @@ class BrokerServer:
         if peer in self._connections:
             del self._connections[peer]
             self._forget_address(peer.client_host)
+        self._broker.active_controller.on_closed(peer)
         if not self._connections:
             self._is_empty.set()
 

@@ -23,6 +23,6 @@ async def handle_broker_heartbeat(
     broker: "Broker", request: BrokerHeartbeatRequest, context: RequestContext
 ) -> BrokerHeartbeatResponse:
     try:
-        return await broker.active_controller.heartbeat(request)
+        return await broker.active_controller.heartbeat(request, context.peer)
     except HeadwaterError as error:
         return BrokerHeartbeatResponse(error_code=code_of(error))

@@ -99,8 +99,7 @@ class Cluster:
         broker = self.brokers.pop(node_id)
         self._opening.pop(node_id).cancel()
         del self._servers[node_id]
-        for channel in self._channels.pop(node_id, []):
-            channel.close()
+        self.break_connections(node_id)
         broker.abandon()
         files = self.files[node_id]
         if isinstance(files, MemoryFiles):
@@ -112,6 +111,10 @@ class Cluster:
         broker.end_waits()
         await broker.close()
         del self._servers[node_id]
+        self.break_connections(node_id)
+
+    def break_connections(self, node_id: int) -> None:
+        """Ends all to this broker."""
         for channel in self._channels.pop(node_id, []):
             channel.close()
 

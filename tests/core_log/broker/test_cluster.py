@@ -40,6 +40,7 @@ from headwater.core_log.protocol.messages.vote import VoteRequest
 from headwater.core_log.replication import metadata_log
 from headwater.core_log.replication.ballots import NOBODY
 from headwater.core_log.replication.decisions import TopicReference
+from headwater.core_log.replication.liveness import Liveness
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from tests.builders import DATA
@@ -188,6 +189,31 @@ async def test_a_killed_member_is_fenced_and_comes_back_under_a_new_registration
     again = await cluster.start(3)
 
     assert first.image.alive == [1, 2, 3] and again.broker_epoch > epoch
+
+
+async def test_a_killed_member_is_fenced_as_soon_as_its_connection_ends(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missed heartbeats would show it after a second."""
+    first, _, _ = await three(cluster)
+    monkeypatch.setattr(Liveness, "list_silent", lambda *_: [])
+    monkeypatch.setattr(Liveness, "list_expired", lambda *_: [])
+    assert first.is_controller
+
+    cluster.kill(3)
+
+    await cluster.until(lambda: sorted(first.image.alive) == [1, 2])
+
+
+async def test_a_member_whose_connections_end_is_not_fenced(cluster: Cluster) -> None:
+    first, _, third = await three(cluster)
+    epoch = third.broker_epoch
+
+    for _ in range(5):
+        cluster.break_connections(1)
+        await asyncio.sleep(0.1)
+
+    assert (first.image.alive, third.broker_epoch) == ([1, 2, 3], epoch)
 
 
 async def test_all_members_that_were_killed_find_together_again(cluster: Cluster) -> None:

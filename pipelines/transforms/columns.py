@@ -171,9 +171,52 @@ def parsed_type(text: str) -> pa.DataType:
 
 
 def _strictly(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Raises ArrowException where a value does not fit, also where Arrow would round it. A float
+    is the number of its shortest text."""
     if pa.types.is_timestamp(values.type) and pa.types.is_date(kind):
         return pc.cast(pc.floor_temporal(values, unit="day"), kind)
-    return pc.cast(values, kind)
+    if pa.types.is_nested(values.type):
+        # A cast of a slice would cast the items of other rows too.
+        values = values.take(pa.array(range(len(values)), pa.int64()))
+    cast = pc.cast(pc.cast(values, _type_between(values.type, kind)), kind)
+    _check_kept(values, cast)
+    return cast
+
+
+def _type_between(old: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """Text between decimals and floats: Arrow's own casts do not give the nearest number."""
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return pa.list_(_type_between(old.value_type, new.value_type))
+    from_float = pa.types.is_floating(old) and pa.types.is_decimal(new)
+    from_decimal = pa.types.is_decimal(old) and pa.types.is_floating(new)
+    return pa.string() if from_float or from_decimal else old
+
+
+def _check_kept(values: pa.Array, cast: pa.Array) -> None:
+    old, new = values.type, cast.type
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        _check_kept(pc.list_flatten(values), pc.list_flatten(cast))
+        return
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        for pair in zip(values.flatten(), cast.flatten(), strict=True):
+            _check_kept(*pair)
+        return
+    if pa.types.is_floating(old) and pa.types.is_floating(new) and new.bit_width < old.bit_width:
+        values, cast = pc.cast(values, pa.string()), pc.cast(cast, pa.string())
+    elif pa.types.is_floating(old) and pa.types.is_decimal(new):
+        values = pc.cast(pc.cast(values, pa.string()), new)
+    elif pa.types.is_decimal(old) and pa.types.is_floating(new):
+        cast = pc.cast(pc.cast(cast, pa.string()), old)
+    elif pa.types.is_string(old) and pa.types.is_floating(new):
+        # Numbers beyond a float become infinite, which only a text of letters is.
+        beyond = pc.and_(pc.is_inf(cast), pc.match_substring_regex(values, "[0-9]"))
+        values, cast = beyond, pa.repeat(False, len(beyond))
+    elif pa.types.is_boolean(new) and (pa.types.is_integer(old) or pa.types.is_floating(old)):
+        cast = pc.cast(cast, old)
+    else:
+        return
+    if pc.any(pc.not_equal(values, cast)).as_py():
+        raise pa.ArrowInvalid("a value would be rounded")
 
 
 def _keeps_apart(old: pa.DataType, new: pa.DataType) -> bool:

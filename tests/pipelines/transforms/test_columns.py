@@ -106,6 +106,7 @@ def test_renamed_columns_keep_their_values_their_key_and_the_rows_before_them() 
         ("status", "1.50", "decimal(10,2)", Decimal("1.50")),
         ("total", Decimal("12.50"), "string", "12.50"),
         ("total", Decimal("12.50"), "float64", 12.5),
+        ("total", Decimal("70368744.17"), "float64", 70368744.17),
         ("created_at", NOON, "date", date(2026, 1, 31)),
         ("id", 7, "string", "7"),
     ],
@@ -142,6 +143,46 @@ def test_a_value_that_does_not_fit_is_an_error_and_never_a_null_or_a_rounded_one
 
     assert caught.value.reasons == {11: f"the value of {column} is no {kind}"}
     assert str(value) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "fits", "value", "kind"),
+    [
+        (pa.float64(), 1.23, 1.239, "decimal(10,2)"),
+        (pa.float64(), 0.1, 1e300, "decimal(38,20)"),
+        (pa.float64(), 0.1, 16777217.0, "float32"),
+        (pa.float64(), float("inf"), 1e300, "float32"),
+        (pa.decimal128(38, 0), Decimal(7), Decimal("12345678901234567890123"), "float64"),
+        (pa.decimal128(10, 2), Decimal("0.10"), Decimal("16777217.00"), "float32"),
+        (pa.string(), "Infinity", "1e400", "float64"),
+        (pa.int64(), 1, 2, "bool"),
+        (pa.float64(), 0.0, 0.5, "bool"),
+        (pa.list_(pa.float64()), [0.5, None], [0.5, 1.239], "list<decimal(10,2)>"),
+        (pa.struct([("a", pa.float64())]), {"a": 0.5}, {"a": 1e300}, "struct<a:float32>"),
+    ],
+)
+def test_a_number_that_another_type_would_round_is_an_error(
+    type_: pa.DataType, fits: object, value: object, kind: str
+) -> None:
+    schema = schema_of({"id": pa.int64(), "v": type_})
+    rows: list[Row] = [{"id": 1}, {"id": 2, "v": fits}, {"id": 3, "v": value}]
+    given = changes_of(schema, *[(INSERT, row) for row in rows], first_offset=10)
+
+    only(after_log(cast={"v": kind}).apply(given.slice(0, 2)))
+    with pytest.raises(RecordsRejected) as caught:
+        after_log(cast={"v": kind}).apply(given)
+
+    assert caught.value.reasons.keys() == {12}
+
+
+def test_a_decimal_becomes_the_float_of_its_text() -> None:
+    schema = schema_of({"id": pa.int64(), "v": pa.decimal128(15, 6)})
+    values = [Decimal(number * 7_919_777).scaleb(-6) for number in range(1_000)]
+    given = changes_of(schema, *[(INSERT, {"id": 1, "v": value}) for value in values])
+
+    found = only(after_log(cast={"v": "float64"}).apply(given))
+
+    assert found.rows.column("v").to_pylist() == [float(value) for value in values]
 
 
 def test_a_delete_gets_through_a_cast_that_its_row_does_not_fit() -> None:

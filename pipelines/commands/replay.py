@@ -18,6 +18,7 @@ from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.quantities import duration_text
 from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.starting_points import LATEST
 
 if TYPE_CHECKING:
     from headwater.pipelines.reports import Report
@@ -117,6 +118,7 @@ async def _replay(
                     start=first,
                     end={each: max(to, first[each]) for each, to in last.ends.items()},
                     clock=clock,
+                    as_of=None if end == LATEST else last,
                     reporter=ReplayProgress(output),
                 )
         finally:

@@ -1,7 +1,7 @@
 """`headwater rows`: shows one key of a table from the log: now, at a moment, or its history."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +19,8 @@ from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from headwater.core_log.model.log import Log, TopicPartition
+    from headwater.core_log.model.log import Log
+    from headwater.pipelines.time_travel.history.cut_points import CutPoint
     from headwater.pipelines.time_travel.history.key_history import KeyChange
 
 MEANINGS = {"r": "read", "c": "created", "u": "updated", "d": "deleted", "t": "truncated"}
@@ -67,6 +68,7 @@ async def _rows(
 
     with freeze_imports():
         from headwater.pipelines.time_travel.history.key_history import (
+            change_as_of,
             change_facts,
             key_bytes,
             key_history,
@@ -80,14 +82,18 @@ async def _rows(
         await check_pipeline(log, pipeline, running)
         stored = await stored_schema(log, pipeline, given)
         keys = await key_bytes(log, stored, key)
-        ends = None
+        cut_point = None
         if as_of is not None:
-            ends = await _ends(log, pipeline, stored.topic, as_of)
+            cut_point = await _cut_point(log, pipeline, stored.topic, as_of)
         if history:
             changes = [each async for each in key_history(log, stored, keys)]
             await _warn_of_compaction(output, log, changes)
         else:
-            newest = await newest_change(log, stored.topic, keys, ends=ends)
+            newest = (
+                await newest_change(log, stored.topic, keys, ends=None)
+                if cut_point is None
+                else await change_as_of(log, stored, keys, cut_point)
+            )
             changes = [] if newest is None else [newest]
     facts = {
         "pipeline": pipeline,
@@ -102,9 +108,7 @@ async def _rows(
     return facts, _lines(changes) if history else _row_lines(changes)
 
 
-async def _ends(
-    log: "Log", pipeline: str, topic: str, as_of: str
-) -> "Mapping[TopicPartition, int]":
+async def _cut_point(log: "Log", pipeline: str, topic: str, as_of: str) -> "CutPoint":
     from headwater.core_log.model.log import TopicPartition
     from headwater.pipelines.time_travel.history.as_of import parse_as_of
     from headwater.pipelines.time_travel.history.cut_points import find_cut_point
@@ -112,7 +116,7 @@ async def _ends(
     parsed = parse_as_of(as_of, now_ms=time.time_ns() // 1_000_000)
     count = await log.partition_count(topic)
     partitions = [TopicPartition(topic, number) for number in range(count)]
-    return (await find_cut_point(log, pipeline, parsed, partitions)).ends
+    return await find_cut_point(log, pipeline, parsed, partitions)
 
 
 async def _warn_of_compaction(output: Output, log: "Log", changes: "Sequence[KeyChange]") -> None:

@@ -23,6 +23,7 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 RETRY_FOR_MS = 15_000
 UNKNOWN_TOPIC_MS = 1_000
+NOW = ("latest", "stable")
 
 
 def client_settings(options: ReadOptions) -> KafkaSettings:
@@ -78,6 +79,16 @@ class Extent:
             raise _not_of_every_partition("asOf", len(self.partitions))
         return self.identify(await self._as_of(as_of))
 
+    @property
+    def ends_at_moment(self) -> bool:
+        """Whether a batch ends at a moment of the source, which compaction may pass."""
+        if self._options.as_of is not None:
+            return True
+        if self._options.end in NOW:
+            return False
+        as_of = parse_as_of(self._options.end, now_ms=self._clock.now_ms())
+        return isinstance(as_of, PositionAsOf)
+
     async def newest(self) -> AppliedOffsets:
         bounds = await self._log.bounds(self.partitions)
         # Asked later, so that no record below the ends is of a later epoch.
@@ -96,7 +107,7 @@ class Extent:
     async def _find(
         self, option: str, text: str, bounds: Mapping[TopicPartition, Bounds]
     ) -> Mapping[TopicPartition, int]:
-        if text in ("latest", "stable"):
+        if text in NOW:
             return {part: self._end_of(bound) for part, bound in bounds.items()}
         match parse_as_of(text, now_ms=self._clock.now_ms()):
             case OffsetsAsOf(offsets):

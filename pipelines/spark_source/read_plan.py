@@ -56,7 +56,7 @@ async def batch(options: ReadOptions) -> list[ReadSplit]:
         start, end = await extent.start(), await extent.end()
         check_order(_offsets(start), _offsets(end))
         bounds = await log.bounds(end)
-    return _parts(start, end, bounds, options, is_state=options.as_of is not None)
+    return _parts(start, end, bounds, options, is_state=extent.ends_at_moment)
 
 
 async def first_offsets(options: ReadOptions) -> dict[str, Any]:

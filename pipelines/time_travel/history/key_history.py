@@ -26,6 +26,7 @@ from headwater.pipelines.terminal.control_writer import find_table
 from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.terminal.record_lines import to_json_value
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
+from headwater.pipelines.time_travel.history.cut_points import CutPoint, check_exact
 
 WINDOW_OFFSETS = 100_000
 """How much is searched at first, from the end, for the newest record of a key."""
@@ -98,6 +99,15 @@ async def newest_change(
                 return (await decode_changes(RecordDecoder(log), place, last))[-1]
             end, window = start, window * 4
     return None
+
+
+async def change_as_of(
+    log: Log, stored: StoredSchema, keys: Collection[bytes], cut_point: CutPoint
+) -> KeyChange | None:
+    """The last one before a moment, if compaction has left the moment whole until the end."""
+    found = await newest_change(log, stored.topic, keys, ends=cut_point.ends)
+    await check_exact(log, stored.pipeline, cut_point)
+    return found
 
 
 async def _places(log: Log, topic: str, keys: Collection[bytes]) -> list[TopicPartition]:

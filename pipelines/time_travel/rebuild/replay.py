@@ -18,7 +18,7 @@ from headwater.pipelines.loops.assembly import delivery_of, split_reader_of
 from headwater.pipelines.loops.deliver.deliver import Delivery
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
-from headwater.pipelines.time_travel.history.cut_points import Ends
+from headwater.pipelines.time_travel.history.cut_points import CutPoint, Ends, check_exact
 from headwater.sinks.evolution import holds, is_strict_beside
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
@@ -49,11 +49,15 @@ async def replay(
     start: Ends,
     end: Ends,
     clock: Clock,
+    as_of: CutPoint | None = None,
     reporter: ReplayReporter = lambda _: None,
     through: Through | None = None,
 ) -> int:
-    """Applies the range from the target's own offsets; returns the number of changes. `through`:
-    the last steps of changes, all in this process."""
+    """Applies the range from the target's own offsets; returns the number of changes.
+
+    Raises PositionLost if compaction passes `as_of`, the moment at which the range ends, meanwhile.
+    `through`: the last steps of changes, all in this process.
+    """
     topics = sorted({partition.topic for partition in end})
     desired = DesiredTaskState(loaded.name)
     task = TaskRun(loaded, part.name, log, lambda: desired, clock, report=lambda _: None)
@@ -89,6 +93,8 @@ async def replay(
             done += sum(to - offsets[each] for each, to in moves.items())
             offsets |= moves
             reporter(Replay(changes, done, wanted))
+    if as_of is not None:
+        await check_exact(log, loaded.name, as_of)
     return changes
 
 

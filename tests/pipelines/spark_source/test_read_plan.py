@@ -60,6 +60,27 @@ def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> 
         stretches(served, start="stream=99")
 
 
+@pytest.mark.parametrize(
+    ("given", "is_state"),
+    [
+        ({"end": "stream=1"}, True),
+        ({"asOf": "stream=1"}, True),
+        ({"asOf": "3"}, True),
+        ({"end": "3"}, False),
+        ({"end": "10m"}, False),
+        ({}, False),
+    ],
+)
+def test_compaction_may_not_pass_the_position_at_which_a_batch_ends(
+    served: ServedLog, given: dict[str, str], is_state: bool
+) -> None:
+    options = {"bootstrap": ",".join(served.log.bootstrap), "topic": "shop.public.orders"}
+
+    parts = asyncio.run(read_plan.batch(read_options(options | given)))
+
+    assert {part.is_state for part in parts} <= {is_state}
+
+
 @pytest.mark.slow
 def test_a_batch_that_ends_before_it_begins_is_refused(served: ServedLog) -> None:
     assert stretches(served, start="stream=2", end="stream=2") == {}

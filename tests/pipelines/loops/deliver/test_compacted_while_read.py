@@ -16,15 +16,21 @@ from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Offsets
 from headwater.pipelines.file.given_files import sink_elsewhere
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.file.spec import TransformRule
-from headwater.pipelines.loops.assembly import topic_config
+from headwater.pipelines.loops.assembly import make_sink, topic_config
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
 from headwater.pipelines.time_travel.history.cut_points import CutPoint
+from headwater.pipelines.time_travel.history.key_history import (
+    change_as_of,
+    key_bytes,
+    stored_schema,
+)
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     TableRebuild,
     find_rebuilding,
     rebuild_elsewhere,
 )
+from headwater.pipelines.time_travel.rebuild.replay import replay
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.verify import Verifier
 from headwater.pipelines.transforms.after_log import RowTransforms
@@ -132,6 +138,46 @@ def test_a_rebuild_that_compaction_overtakes_is_refused_and_one_of_now_is_equal(
     assert whole.verdict.is_equal and now.verdict.is_equal
     assert "compaction has passed this point in time" in refused.problem
     assert "the oldest possible is" in refused.hint
+
+
+@pytest.mark.slow
+def test_a_row_of_a_moment_that_compaction_overtakes_is_refused(tmp_path: Path) -> None:
+    async def story(world: World) -> Any:
+        world = await lagging(world, tmp_path)
+        stored = await stored_schema(world.log, "copy", TABLE)
+        keys = await key_bytes(world.log, stored, "7")
+        middle = CutPoint({PLACE: 2_000}, "offset 2000")
+        whole = await change_as_of(world.log, stored, keys, middle)
+        with pytest.raises(PositionLost) as refused:
+            await change_as_of(compacting(world), stored, keys, middle)
+        return whole, refused.value
+
+    whole, refused = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
+
+    assert whole.offset < 2_000
+    assert "compaction has passed this point in time" in refused.problem
+
+
+@pytest.mark.slow
+def test_a_replay_to_a_moment_that_compaction_overtakes_is_refused(tmp_path: Path) -> None:
+    async def story(world: World) -> Any:
+        world = await lagging(world, tmp_path)
+        part = sink_elsewhere(world.loaded.sinks[0], "sqlite:///past.db")
+        sink = make_sink(world.loaded, part, clock=world.clock)
+        middle = CutPoint({PLACE: 2_000}, "offset 2000")
+        try:
+            with pytest.raises(PositionLost) as refused:
+                await replay(
+                    world.loaded, part, sink, compacting(world),
+                    start={PLACE: 0}, end=middle.ends, clock=world.clock, as_of=middle,
+                )  # fmt: skip
+        finally:
+            await sink.close()
+        return refused.value
+
+    refused = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
+
+    assert "compaction has passed this point in time" in refused.problem
 
 
 SCHEMA = schema_of(id=pa.int64(), amount=pa.int64())

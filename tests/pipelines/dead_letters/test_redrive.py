@@ -1,18 +1,23 @@
 """A record that is put back reaches its table, unless a newer record of its key already has."""
 
+import os
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from headwater.core_log.records.record_headers import header_lists
 from headwater.core_log.rows.codec import TRUNCATE_KEY
+from headwater.pipelines.dead_letters import redrive as redriving
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
@@ -101,6 +106,51 @@ async def test_a_record_that_nothing_overtook_is_applied_and_its_letter_is_gone(
     assert fates == [RedriveResult.REDRIVEN]
     assert world.target.tables == {"orders": {1: "a", 2: "b"}}
     assert await read_dead_letters(world.log, PIPELINE) == []
+
+
+async def test_more_than_a_batch_may_hold_goes_back_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redriving, "PORTION_BYTES_MAX", 1)
+    script = [created(1, "a"), created(2, "b"), created(3, "c"), updated(2, "new")]
+    world = await world_of(script, aside={0, 1, 2})
+
+    fates = await put_back(world)
+    await deliver(world)
+
+    redriven = RedriveResult.REDRIVEN
+    assert fates == [redriven, RedriveResult.OVERTAKEN, redriven]
+    written = [entry.data for entry in world.log.partitions[ORDERS].entries if entry.data]
+    assert [len(arrow_codec.decode(each).offsets) for each in written[-2:]] == [1, 1]
+    assert world.target.tables == {"orders": {1: "a", 2: "new", 3: "c"}}
+
+
+@pytest.mark.slow
+async def test_dead_letters_that_are_larger_together_than_any_batch_go_back(
+    tmp_path: Path,
+) -> None:
+    rows = TopicPartition("shop.t", 0)
+    records = [PlainRecord(b"%d" % number, os.urandom(300_000)) for number in range(5)]
+    log = await EmbeddedLog.open(BrokerSettings(data=tmp_path, listen="127.0.0.1:0"))
+    try:
+        for topic in (*internal_topics(history_ms=1_000), dead_letter_topic(PIPELINE)):
+            await log.ensure_topic(topic)
+        await log.ensure_topic(TopicSettings(name=rows.topic))
+        for record in records:
+            await log.append(rows, Batch(encode_batch([record]), 1))
+        dead_letters = [
+            DeadLetter(rows.topic, 0, offset, each.key, each.value, (), FailureStage.SINK, "", "")
+            for offset, each in enumerate(records)
+        ]
+        await append_dead_letters(log, PIPELINE, dead_letters, now_ms=1)
+        stored = await read_dead_letters(log, PIPELINE)
+
+        told = await redrive(log, PIPELINE, stored, now_ms=2)
+
+        assert {each.fate for each in told} == {RedriveResult.REDRIVEN} and len(told) == 5
+        assert await read_dead_letters(log, PIPELINE) == []
+    finally:
+        await log.close()
 
 
 async def test_an_old_value_never_replaces_a_newer_row() -> None:

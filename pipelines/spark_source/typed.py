@@ -20,6 +20,7 @@ from headwater.pipelines.spark_source.options import ReadOptions
 from headwater.sinks.evolution import holds
 from headwater.sinks.spark.column_types import lake_type, put
 from headwater.sinks.spark.splits import Split
+from headwater.sinks.type_conversion import FAILURES, find_changed
 
 BATCH_ROWS_MAX = 20_000
 """Spark keeps a few batches per task outside of its heap."""
@@ -120,16 +121,19 @@ class TypedColumns:
         ]
 
     def _put(self, schema: TableSchema, column: pa.Array, field: pa.Field) -> pa.Array:
-        try:
-            return put(column, field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise SchemaRefused(
-                "a column's values do not fit the type at the query's start",
-                hint="start the query again: it then has the present types",
-                table=str(schema.table),
-                column=field.name,
-                type=str(field.type),
-            ) from None
+        is_safe = holds(field.type, lake_type(column.type))
+        if is_safe or not find_changed(column, field.type, by=put):
+            try:
+                return put(column, field.type)
+            except FAILURES:
+                pass
+        raise SchemaRefused(
+            "a column's values do not fit the type at the query's start",
+            hint="start the query again: it then has the present types",
+            table=str(schema.table),
+            column=field.name,
+            type=str(field.type),
+        )
 
 
 def _unify(shapes: Sequence[Iterable[Column | pa.Field]]) -> list[pa.Field]:

@@ -135,6 +135,28 @@ def test_many_changes_come_in_batches() -> None:
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS_MAX, 1]
 
 
+@pytest.mark.parametrize(
+    ("planned", "type_", "fits", "value"),
+    [
+        (pa.decimal128(10, 2), pa.float64(), 1.25, 1.239),
+        (pa.float32(), pa.float64(), 0.5, 0.1),
+        (pa.float64(), pa.decimal128(38, 0), Decimal(5), Decimal("12345678901234567890123")),
+        (pa.bool_(), pa.int32(), 1, 2),
+    ],
+)
+def test_a_value_that_the_planned_type_would_round_is_refused(
+    planned: pa.DataType, type_: pa.DataType, fits: object, value: object
+) -> None:
+    columns = TypedColumns(pa.struct([("amount", planned)]))
+    schema = schema_of(id=pa.int64(), amount=type_)
+
+    [row] = rows(columns, placed(changes_of(schema, ("c", {"id": 1, "amount": fits}))))
+
+    assert row["after"] == {"amount": fits}
+    with pytest.raises(SchemaRefused, match="start the query again"):
+        rows(columns, placed(changes_of(schema, ("c", {"id": 1, "amount": value}))))
+
+
 def test_a_value_beyond_the_planned_type_is_refused() -> None:
     planned = TypedColumns(pa.struct([("id", pa.int32())]))
     changes = placed(changes_of(NEW, ("c", {"id": 1 << 40})))

@@ -209,13 +209,12 @@ def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
         if isinstance(found, dict) and found.keys() == set(names):
             return {name: each if isinstance(each, str) else json.dumps(each)
                     for name, each in found.items()}  # fmt: skip
-    elif len(names) == 1:
+    if len(names) == 1:
         return {names[0]: given.removeprefix(f"{names[0]}=")}
-    else:
-        parts = given.split(",")
-        if len(parts) == len(names):
-            pairs = zip(names, parts, strict=True)
-            return {name: part.removeprefix(f"{name}=") for name, part in pairs}
+    parts = given.split(",")
+    if len(parts) == len(names) and given[:1] not in ("[", "{"):
+        pairs = zip(names, parts, strict=True)
+        return {name: part.removeprefix(f"{name}=") for name, part in pairs}
     raise ConfigError(
         "the text is not a key of the table",
         hint=f"its key is ({', '.join(names)}): write "

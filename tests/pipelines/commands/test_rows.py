@@ -122,6 +122,21 @@ def test_keys_of_several_columns_are_written_in_several_ways(tmp_path: Path) -> 
     assert found == [[("t", None), ("r", "one")]] * 4
 
 
+def test_keys_of_text_may_be_empty_or_look_like_json(tmp_path: Path) -> None:
+    keys = ("", "[draft]", "{", "{7}")
+
+    async def story(world: World) -> Any:
+        values = ", ".join(f"('{key}', '{key}!')" for key in keys)
+        execute(tmp_path, "CREATE TABLE t (id TEXT PRIMARY KEY, v TEXT)",
+                f"INSERT INTO t VALUES {values}")  # fmt: skip
+        await world.run("source")
+        return [told(await history(world, "t", key)) for key in keys]
+
+    found = tell(tmp_path, PIPELINE, story)
+
+    assert found == [[("t", None), ("r", f"{key}!")] for key in keys]
+
+
 @pytest.mark.parametrize("given", ["x", "1,2", "{", ""])
 def test_text_that_is_no_key_is_refused_without_being_quoted(tmp_path: Path, given: str) -> None:
     async def story(world: World) -> Any:

@@ -220,6 +220,8 @@ class Segment:
         self.aborted.truncate(end_offset)
         if position == 0:
             self.first_timestamp = None
+        elif self.first_timestamp is None:  # a restart does not know this of old segments
+            self.first_timestamp = next(self.heads())[1].max_timestamp
 
     def room_for_entries(self, index_bytes: int) -> int:
         """Returns how many entries the fuller of the two indexes still takes; one is kept for

@@ -84,6 +84,21 @@ def test_producers_are_not_forgotten_because_a_log_was_truncated() -> None:
         append(follower, "value 10", producer=Sequenced(7, 0, 10), leader_epoch=3)
 
 
+def test_a_full_segment_is_not_continued_after_a_truncation() -> None:
+    files = MemoryFiles()
+    store, log = open_log(files, config=SMALL)
+    log.append_as_follower(memoryview(bytes_of(led_log())))
+    store.close()
+    _, log = open_log(files, config=SMALL)
+    full, following = list(log.segments)[-2:]
+
+    log.truncate_to(following.base_offset)
+    append(log, "next", leader_epoch=3)
+
+    assert full.size <= SMALL.segment_bytes
+    assert [each.base_offset for each in log.segments][-1] == following.base_offset
+
+
 @given(count=st.integers(0, 14), is_clean=st.booleans())
 def test_a_truncated_log_is_as_if_the_rest_had_never_been(count: int, is_clean: bool) -> None:
     files = MemoryFiles()

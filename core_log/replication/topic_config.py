@@ -137,7 +137,8 @@ TOPIC_KEYS = (
         LONG,
         str(LONG_MAX),
         "log.cleaner.max.compaction.lag.ms",
-        "A record is looked at by compaction after this time at the latest.",
+        "A record is looked at by compaction after this time at the latest: its segment is closed "
+        "for it.",
         at_least(1),
     ),
     ConfigKey(

@@ -1,6 +1,6 @@
 """Configuration of one partition: Kafka's topic configuration, with Kafka's defaults."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 UNLIMITED = -1
 HOUR_MS = 3_600_000
@@ -41,10 +41,18 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """How much later than its first record a segment takes records. Compaction looks at closed
+        segments only."""
+        if not self.is_compacted:
+            return self.segment_ms
+        return min(self.segment_ms, self.max_compaction_lag_ms)
+
+    def without_expiry(self) -> "LogConfig":
+        """Retention removes nothing but what lies below a log's start."""
+        return replace(self, retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
+
+    @property
     def opens_batches(self) -> bool:
         """Whether a leader looks into batches, for keys or to compress them again."""
         return "compact" in self.cleanup_policy or self.compression_type != "producer"
-
-
-WITHOUT_EXPIRY = LogConfig(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
-"""Retention removes nothing but what lies below a log's start."""

@@ -20,7 +20,7 @@ from headwater.core_log.storage.durability import Durability, RemovalJob
 from headwater.core_log.storage.durability import SyncJob as SyncJob
 from headwater.core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
 from headwater.core_log.storage.leader_epochs import EpochCache
-from headwater.core_log.storage.log_config import WITHOUT_EXPIRY, LogConfig
+from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.producers import ProducerStates, is_data
 from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
 from headwater.core_log.storage.retention import Growth, find_expired, is_worth_rolling
@@ -400,7 +400,7 @@ class PartitionLog:
     def apply_retention(self, now_ms: int, *, below: int, leads: bool = True) -> RemovalJob | None:
         """Removes expired segments; returns the job that deletes their files. A follower removes
         only what lies below the start that its leader has given."""
-        config = self._config if leads else WITHOUT_EXPIRY
+        config = self._config if leads else self._config.without_expiry()
         is_aged = is_worth_rolling(self.segments, config, now_ms=now_ms)
         if is_aged and self.end_offset <= below:
             self.roll()

@@ -24,11 +24,7 @@ def find_expired(
     for segment, following in pairwise(segments):
         if following.base_offset > below:
             break
-        is_old = (
-            config.is_deleted
-            and config.retention_ms != UNLIMITED
-            and segment.newest_ms + config.retention_ms < now_ms
-        )
+        is_old = _is_expired(segment, config, now_ms)
         excess -= segment.size
         is_excess = config.is_deleted and config.retention_bytes != UNLIMITED and excess >= 0
         if not (is_old or is_excess or following.base_offset <= start_offset):
@@ -38,14 +34,24 @@ def find_expired(
 
 
 def is_worth_rolling(segments: Segments, config: LogConfig, *, now_ms: int) -> bool:
-    """Whether the active segment itself is past retention, so that it must be closed to be
-    deleted."""
+    """Whether the active segment itself is past retention, or past the longest time until its
+    compaction: it must be closed for either."""
     active = segments.active
+    if not active.size:
+        return False
+    is_overdue = (
+        config.is_compacted
+        and active.first_timestamp is not None
+        and 0 <= active.first_timestamp < now_ms - config.max_compaction_lag_ms
+    )
+    return is_overdue or _is_expired(active, config, now_ms)
+
+
+def _is_expired(segment: Segment, config: LogConfig, now_ms: int) -> bool:
     return (
         config.is_deleted
         and config.retention_ms != UNLIMITED
-        and active.size > 0
-        and active.newest_ms + config.retention_ms < now_ms
+        and segment.newest_ms + config.retention_ms < now_ms
     )
 
 
@@ -76,7 +82,7 @@ class Growth:
         if first is None:
             self.timestamp_max = BELOW_ALL_TIMES
         else:
-            self.timestamp_max = first + config.segment_ms if first >= 0 else FOREVER
+            self.timestamp_max = first + config.roll_ms if first >= 0 else FOREVER
 
     def must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Whether the next batch must begin a new segment. Time is that of the batches, as in

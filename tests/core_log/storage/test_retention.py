@@ -72,6 +72,27 @@ def test_a_compacted_topic_loses_nothing_to_retention() -> None:
     assert log.apply_retention(1_000_000, below=log.end_offset) is None
 
 
+COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=5000)
+
+
+def test_a_segment_takes_no_records_for_longer_than_their_compaction_may_lag() -> None:
+    _, log = written(COMPACTED)
+
+    assert [segment.base_offset for segment in log.segments] == [0, 6]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_records_that_compaction_must_look_at_are_in_a_closed_segment(leads: bool) -> None:
+    _, log = written(COMPACTED, count=3)
+
+    log.apply_retention(5000, below=log.end_offset, leads=leads)
+    before = len(log.segments)
+    log.apply_retention(5001, below=log.end_offset, leads=leads)
+    log.apply_retention(5002, below=log.end_offset, leads=leads)
+
+    assert (before, len(log.segments), log.start_offset) == (1, 2, 0)
+
+
 def test_files_are_out_of_the_way_at_once_and_removed_by_the_job() -> None:
     files, log = written(replace(CONFIG, retention_ms=5000))
 

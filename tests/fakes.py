@@ -17,9 +17,11 @@ class SimulatedClock:
 
     def __init__(self, now_ms: int = 0) -> None:
         self.time_ms = now_ms
+        self.set_back_ms = 0
+        """By how much the clock of the system was set back."""
 
     def now_ms(self) -> int:
-        return self.time_ms
+        return self.time_ms - self.set_back_ms
 
     def monotonic_ms(self) -> int:
         return self.time_ms

@@ -333,9 +333,9 @@ class Coordination:
         while True:
             await asyncio.sleep(TICK_S)
             self._used.clear()
-            deadlines = (self.groups.next_deadline_ms(), self.transactions.next_deadline_ms())
-            due_ms = min(each for each in deadlines if each is not None)
-            left_s = (due_ms - self._broker.clock.now_ms()) / 1000
+            clock, due_ms = self._broker.clock, self.transactions.next_deadline_ms()
+            left_ms = self.groups.next_deadline_ms() - clock.monotonic_ms()
+            left_s = min(left_ms, left_ms if due_ms is None else due_ms - clock.now_ms()) / 1000
             if left_s <= 0:
                 return
             with suppress(TimeoutError):
@@ -345,10 +345,10 @@ class Coordination:
     async def _tick(self) -> None:
         while True:
             await self._until_due()
-            now_ms = self._broker.clock.now_ms()
+            clock = self._broker.clock
             try:
-                self.groups.tick(now_ms)
-                await self.transactions.tick(now_ms)
+                self.groups.tick(clock.monotonic_ms())
+                await self.transactions.tick(clock.now_ms())
             except HeadwaterError as error:
                 logger.error("coordinators: %s", error)
 

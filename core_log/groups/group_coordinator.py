@@ -73,7 +73,7 @@ class GroupCoordinator:
         self._limits = limits or GroupLimits()
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
-        self._expiry_due_ms = clock.now_ms() + self._limits.expiry_interval_ms
+        self._expiry_due_ms = clock.monotonic_ms() + self._limits.expiry_interval_ms
 
     def load(self, index: int) -> None:
         for _ in self.load_in_steps(index):
@@ -90,8 +90,9 @@ class GroupCoordinator:
             self._open_state_log(index),
             initial_delay_ms=self._limits.initial_delay_ms,
             size_max=self._limits.size_max,
+            unix_time_of_0=lambda: self._clock.now_ms() - self._clock.monotonic_ms(),
         )
-        yield from shard.replay(self._clock.now_ms())
+        yield from shard.replay(self._clock.monotonic_ms())
         self.unload(index)
         self._shards[index] = shard
 
@@ -132,7 +133,7 @@ class GroupCoordinator:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
         if error is not ErrorCode.NONE:
             return JoinAnswer(joining.member_id, error)
-        shard, now_ms = self._shard(group_id), self._clock.now_ms()
+        shard, now_ms = self._shard(group_id), self._clock.monotonic_ms()
         group = self.find(group_id)
         if group is None:
             if joining.member_id != NO_MEMBER:
@@ -152,7 +153,7 @@ class GroupCoordinator:
             # Java's consumer fails at an answer that a group is being read; it can join again.
             is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error)
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         ticket = asyncio.get_running_loop().create_future()
         effects = group.sync(syncing, ticket, now_ms=now_ms)
         await self._shard(group_id).carry_out(group, effects, now_ms)
@@ -168,7 +169,7 @@ class GroupCoordinator:
             is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return ErrorCode.NONE if is_loading else error
         return group.heartbeat(
-            member_id, generation, instance_id=instance_id, now_ms=self._clock.now_ms()
+            member_id, generation, instance_id=instance_id, now_ms=self._clock.monotonic_ms()
         )
 
     async def leave(
@@ -181,7 +182,7 @@ class GroupCoordinator:
         group = self.find(group_id)
         if group is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         errors, effects = group.leave(leaving, now_ms=now_ms)
         await self._shard(group_id).carry_out(group, effects, now_ms)
         return ErrorCode.NONE, errors
@@ -290,6 +291,7 @@ class GroupCoordinator:
                 shard.forget_partitions(partitions)
 
     def tick(self, now_ms: int) -> None:
+        """Handles deadlines by a time that is never set back: a silent member would stay."""
         for shard in self._shards.values():
             for group in list(shard.groups.values()):
                 deadline_ms = group.next_deadline_ms()
@@ -297,7 +299,7 @@ class GroupCoordinator:
                     shard.carry_out_unheard(group, group.on_tick(now_ms), now_ms)
             if now_ms >= self._expiry_due_ms:
                 with suppress(HeadwaterError):  # the next round tries again
-                    shard.expire(now_ms, self._limits.offset_retention_ms)
+                    shard.expire(self._clock.now_ms(), self._limits.offset_retention_ms)
         if now_ms >= self._expiry_due_ms:
             self._expiry_due_ms = now_ms + self._limits.expiry_interval_ms
 
@@ -324,7 +326,7 @@ class GroupCoordinator:
             by.member_id, by.instance_id, by.generation, is_transactional=is_transactional
         )
         if error is ErrorCode.NONE and not is_transactional:
-            group.on_offset_commit(by.member_id, now_ms=self._clock.now_ms())
+            group.on_offset_commit(by.member_id, now_ms=self._clock.monotonic_ms())
         return error
 
     def _check_name(self, group_id: str) -> ErrorCode:

@@ -1,8 +1,9 @@
 """One partition of `__consumer_offsets`: its groups and their committed offsets."""
 
 from asyncio import Future
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.groups.group import Group
@@ -30,7 +31,16 @@ StoredGroups = dict[str, StoredGroup]
 class GroupShard:
     """A shard of groups. It reads its log once; later changes are stored first."""
 
-    def __init__(self, log: CoordinatorLog, *, initial_delay_ms: int, size_max: int) -> None:
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        *,
+        initial_delay_ms: int,
+        size_max: int,
+        unix_time_of_0: Callable[[], int],
+    ) -> None:
+        """`unix_time_of_0`: what to add to the times of groups for those that are stored."""
+        self._unix_time_of_0 = unix_time_of_0
         self.log, self._journal = log, DurableAppend(log)
         self._initial_delay_ms, self._size_max = initial_delay_ms, size_max
         self.offsets = GroupOffsets()
@@ -47,7 +57,9 @@ class GroupShard:
                     self._replay(batch.header, record, record.key, stored)
             yield
         for group_id, each in stored.items():
-            self._enter(Group.restore(group_id, each, now_ms=now_ms))
+            since_ms = each.state_since_ms - self._unix_time_of_0()
+            restored = replace(each, state_since_ms=since_ms)
+            self._enter(Group.restore(group_id, restored, now_ms=now_ms))
         for group_id in sorted(self.offsets.groups() - stored.keys()):
             self.create(group_id)
 
@@ -129,7 +141,9 @@ class GroupShard:
             deliver(group.on_unload())
 
     def _append_group(self, group: Group, stored: StoredGroup, now_ms: int) -> int:
-        record = (encode_group_key(group.group_id), encode_group(stored))
+        since_ms = stored.state_since_ms + self._unix_time_of_0()
+        value = encode_group(replace(stored, state_since_ms=since_ms))
+        record = (encode_group_key(group.group_id), value)
         return self._journal.append(
             [record], lambda _: deliver(group.on_stored(stored, now_ms=now_ms))
         )
@@ -194,13 +208,14 @@ class GroupShard:
             self.create(group_id)
         for group in list(self.groups.values()):
             is_idle = group.state is GroupState.EMPTY and group.rebalance.protocol_type is not None
+            since_ms = group.rebalance.state_since_ms + self._unix_time_of_0()
             expired = [
                 partition
                 for partition in self.offsets.find_expired(
                     group.group_id,
                     now_ms=now_ms,
                     retention_ms=retention_ms,
-                    unused_since_ms=group.rebalance.state_since_ms if is_idle else None,
+                    unused_since_ms=since_ms if is_idle else None,
                 )
                 if not group.is_subscribed_to(partition.topic)
             ]

@@ -326,7 +326,8 @@ class TransactionCoordinator:
         """Finishes delayed decisions, aborts expired transactions, and stores idle changes. Returns
         at once if other brokers may have to be waited for."""
         for each in self._shards.list_served():
-            if (self._deadline_of(each) or now_ms + 1) > now_ms:
+            deadline_ms = self._deadline_of(each, now_ms)
+            if deadline_ms is None or deadline_ms > now_ms:
                 continue
             if self._partitions.has_short_cuts:
                 await self._attend(each, now_ms)
@@ -341,7 +342,8 @@ class TransactionCoordinator:
         return work
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = (self._deadline_of(each) for each in self._shards.list_served())
+        now_ms = self._clock.now_ms()
+        deadlines = (self._deadline_of(each, now_ms) for each in self._shards.list_served())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     async def drain(self) -> None:
@@ -384,18 +386,20 @@ class TransactionCoordinator:
         fresh_id = await self._fresh_if_needed(each.current)
         await each.abort_if_due(fresh_producer_id=fresh_id, now_ms=now_ms)
 
-    def _deadline_of(self, each: TransactionalId) -> int | None:
+    def _deadline_of(self, each: TransactionalId, now_ms: int) -> int | None:
         """Returns the deadline; None while the id is being changed, or nothing is left to do."""
         current = each.current
         if each.lock.locked():
             return None
+        # a later time is of a former coordinator, or from before the clock was set back
+        updated_ms = current.updated_ms if current.updated_ms <= now_ms else 0
         if each.is_unfinished:
-            return current.updated_ms + self._limits.retry_ms
+            return updated_ms + self._limits.retry_ms
         deadlines = []
         if current.state is TransactionState.ONGOING:
             deadlines.append(current.started_ms + current.timeout_ms)
         if not each.is_saved and current.producer_epoch != NO_EPOCH:
-            deadlines.append(current.updated_ms + self._limits.save_after_ms)
+            deadlines.append(updated_ms + self._limits.save_after_ms)
         return min(deadlines, default=None)
 
     def _forget_unused(self, now_ms: int) -> None:

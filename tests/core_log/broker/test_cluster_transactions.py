@@ -263,8 +263,9 @@ async def test_an_open_transaction_goes_on_when_its_coordinator_moves(
 
 
 @VERSIONS
+@pytest.mark.parametrize("set_back_ms", [0, 3_600_000])
 async def test_a_decided_transaction_is_finished_by_the_next_coordinator(
-    cluster: Cluster, versions: dict[str, int]
+    cluster: Cluster, versions: dict[str, int], set_back_ms: int
 ) -> None:
     producer = Producer(cluster, versions)
     await producer.start()
@@ -276,6 +277,7 @@ async def test_a_decided_transaction_is_finished_by_the_next_coordinator(
             old.links.cut(node_id)  # no marker leaves it
     assert await producer.end() is ErrorCode.NONE
     assert cluster.open == 2
+    cluster.clock.set_back_ms = set_back_ms
     await cluster.move(TRANSACTIONS_TOPIC, partition_of("payments", PARTITIONS))
     await cluster.until(lambda: not cluster.open)
 

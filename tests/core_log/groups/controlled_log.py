@@ -60,4 +60,4 @@ class Groups:
 
     def later(self, ms: int) -> None:
         self.world.now_ms_value += ms
-        self.coordinator.tick(self.world.now_ms())
+        self.coordinator.tick(self.world.monotonic_ms())

@@ -110,13 +110,15 @@ class World:
         self.state: dict[int, StoredBytes] = {}
         self.next_producer_id = 1
         self.now_ms_value = 1_000_000
+        self.set_back_ms = 0
+        """By how much the clock of the system was set back."""
         self.run = 0
 
     def now_ms(self) -> int:
-        return self.now_ms_value
+        return self.now_ms_value - self.set_back_ms
 
     def monotonic_ms(self) -> int:
-        return self.now_ms_value
+        return self.now_ms_value - 999_000
 
     async def pause(self) -> None:
         """Somewhere in here the others run, or the power goes."""

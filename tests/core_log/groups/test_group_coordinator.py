@@ -330,13 +330,16 @@ async def test_members_that_wait_are_told_when_their_group_moves_away() -> None:
     assert refused == {T0: ErrorCode.NOT_COORDINATOR}
 
 
-async def test_a_member_that_falls_silent_is_put_out_by_time_alone() -> None:
+@pytest.mark.parametrize("set_back_ms", [0, 3_600_000])
+async def test_a_member_that_falls_silent_is_put_out_by_time_alone(set_back_ms: int) -> None:
     groups = Groups()
     joined = await join(groups)
     await sync(groups, joined)
+    groups.world.set_back_ms = set_back_ms
 
     due_ms = groups.coordinator.next_deadline_ms()
-    groups.later(due_ms - groups.world.now_ms())
+    assert due_ms - groups.world.monotonic_ms() == 10_000
+    groups.later(10_000)
 
     group = groups.coordinator.find("g")
     assert group is not None and group.state is GroupState.EMPTY

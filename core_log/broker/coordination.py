@@ -190,6 +190,9 @@ class Coordination:
         """Loads the state at the start, and begins to give the coordinators the time."""
         if self.has_short_cuts:
             await self._load_all()
+            for partition in self._broker.partitions:
+                if partition.is_served:
+                    self._forget_deleted(partition)
         self._is_loaded = True
         if not self.has_short_cuts:
             for partition in self._broker.partitions:
@@ -224,6 +227,12 @@ class Coordination:
             self._broker.note_failure(TopicPartition(partition.topic, partition.index), error)
             return False
         return True
+
+    def _forget_deleted(self, partition: Partition) -> None:
+        """Whatever a coordinator has stored is of topics that the next one has heard of."""
+        if partition.topic == OFFSETS_TOPIC:
+            image = self._broker.image
+            self.groups.forget_deleted(partition.index, lambda at: image.partition(*at) is not None)
 
     def _read(self, partition: Partition) -> None:
         if partition.topic == OFFSETS_TOPIC:
@@ -296,6 +305,7 @@ class Coordination:
             try:
                 await partition.wait_committed(partition.log.end_offset)
                 await self._read_in_turns(partition)
+                self._forget_deleted(partition)
                 self.note_use()
                 return
             except HeadwaterError as error:
@@ -370,8 +380,9 @@ class Coordination:
         if self.has_short_cuts:
             await self.transactions.drain()
 
-    def _tasks(self) -> list[asyncio.Task[None]]:
-        return [*self._loads.values(), *([self._ticker] if self._ticker is not None else [])]
+    def _tasks(self) -> list[asyncio.Future[None]]:
+        ticker = [] if self._ticker is None else [self._ticker]
+        return [*self._loads.values(), *self.groups.works, *ticker]
 
 
 def _open_transactions(partition: Partition) -> list[tuple[int, int]]:

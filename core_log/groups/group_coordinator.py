@@ -73,6 +73,8 @@ class GroupCoordinator:
         self._limits = limits or GroupLimits()
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
+        self.works = dict[asyncio.Future[None], None]()
+        """What is under way without a request, and ends with the coordinator."""
         self._expiry_due_ms = clock.monotonic_ms() + self._limits.expiry_interval_ms
 
     def load(self, index: int) -> None:
@@ -287,8 +289,26 @@ class GroupCoordinator:
 
     def on_partitions_deleted(self, partitions: Collection[TopicPartition]) -> None:
         for shard in self._shards.values():
-            with suppress(HeadwaterError):  # then they expire by their age
-                shard.forget_partitions(partitions)
+            with suppress(HeadwaterError):  # whoever reads them next forgets them
+                self._settle(shard, shard.forget_partitions(partitions))
+
+    def forget_deleted(self, index: int, exists: Callable[[TopicPartition], bool]) -> None:
+        """Called once this partition is read, and may be written: its offsets of topics that were
+        deleted meanwhile, or in vain, mean nothing for later topics of their names."""
+        shard = self._shards.get(index)
+        if shard is not None:
+            known = {
+                at for group in shard.offsets.groups() for at in shard.offsets.partitions_of(group)
+            }
+            with suppress(HeadwaterError):
+                self._settle(shard, shard.forget_partitions({at for at in known if not exists(at)}))
+
+    def _settle(self, shard: GroupShard, end_offset: int) -> None:
+        """Waits for what no request waits for."""
+        if end_offset:
+            work = asyncio.ensure_future(shard.settle(end_offset))
+            self.works[work] = None
+            work.add_done_callback(self.works.pop)
 
     def tick(self, now_ms: int) -> None:
         """Handles deadlines by a time that is never set back: a silent member would stay."""
@@ -299,7 +319,8 @@ class GroupCoordinator:
                     shard.carry_out_unheard(group, group.on_tick(now_ms), now_ms)
             if now_ms >= self._expiry_due_ms:
                 with suppress(HeadwaterError):  # the next round tries again
-                    shard.expire(self._clock.now_ms(), self._limits.offset_retention_ms)
+                    kept_ms = self._limits.offset_retention_ms
+                    self._settle(shard, shard.expire(self._clock.now_ms(), kept_ms))
         if now_ms >= self._expiry_due_ms:
             self._expiry_due_ms = now_ms + self._limits.expiry_interval_ms
 

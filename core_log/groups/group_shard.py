@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.units import LARGEST
 from headwater.core_log.groups.group import Group
 from headwater.core_log.groups.group_log import (
     DurableAppend,
@@ -202,8 +203,9 @@ class GroupShard:
             records.append((encode_group_key(group_id), None))
         return self._journal.append(records, take_effect)
 
-    def expire(self, now_ms: int, retention_ms: int) -> None:
-        """Removes expired offsets, then groups without any."""
+    def expire(self, now_ms: int, retention_ms: int) -> int:
+        """Removes expired offsets, then groups without any; returns the end to `settle`."""
+        end_offset = 0
         for group_id in sorted(self.offsets.groups() - self.groups.keys()):
             self.create(group_id)
         for group in list(self.groups.values()):
@@ -222,17 +224,31 @@ class GroupShard:
             left = self.offsets.partitions_of(group.group_id) - set(expired)
             is_over = not left and group.state is GroupState.EMPTY and not group.rebalance.expected
             if expired or is_over:
-                self._append_deletion(group.group_id, expired, with_group=is_over)
+                end_offset = self._append_deletion(group.group_id, expired, with_group=is_over)
             if is_over:
                 self._retire(group)
+        return end_offset
 
-    def forget_partitions(self, gone: Collection[TopicPartition]) -> None:
-        """Removes offsets of a deleted topic, because they mean nothing for a new topic of that
-        name."""
-        for group_id in sorted(self.offsets.groups()):
-            here = self.offsets.partitions_of(group_id).intersection(gone)
+    def forget_partitions(self, gone: Collection[TopicPartition]) -> int:
+        """Removes offsets of a deleted topic at once, because they mean nothing for a new topic of
+        that name; returns the end to `settle`."""
+        end_offset = 0
+        found = {
+            group_id: self.offsets.partitions_of(group_id).intersection(gone)
+            for group_id in sorted(self.offsets.groups())
+        }
+        for group_id, here in found.items():
+            for partition in here:
+                self.offsets.delete(group_id, partition, log_offset=LARGEST)
+        for group_id, here in found.items():
             if here:
-                self._append_deletion(group_id, here, with_group=False)
+                end_offset = self._append_deletion(group_id, here, with_group=False)
+        return end_offset
+
+    async def settle(self, end_offset: int) -> None:
+        """Lets everything below take effect once it is on disk."""
+        with suppress(HeadwaterError):  # whoever reads the partition next finds it
+            await self._journal.settle(end_offset)
 
     def _has_offsets(self, group_id: str) -> bool:
         return bool(self.offsets.partitions_of(group_id))

@@ -1,6 +1,7 @@
 """Groups are answered as Kafka answers them, in the words of every version."""
 
 from collections.abc import AsyncIterator, Sequence
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from headwater.core_log.broker.broker import Broker
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headwater.core_log.protocol.messages.delete_groups import DeleteGroupsRequest
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headwater.core_log.protocol.messages.describe_groups import DescribeGroupsRequest
 from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest
@@ -39,7 +41,7 @@ from headwater.core_log.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from tests.core_log.broker.in_memory import ask, started
+from tests.core_log.broker.in_memory import ask, create, started
 from tests.fakes import MemoryFiles
 
 GROUP, SHARE = 0, 2
@@ -101,6 +103,33 @@ async def commit(broker: Broker, version: int, offset: int, **fields: Any) -> An
     ]
     topic = OffsetCommitRequestTopic(**named, partitions=tuple(partitions))
     return await ask(broker, OffsetCommitRequest(group_id="g", topics=(topic,), **fields), version)
+
+
+async def test_a_topic_made_anew_has_no_offsets_of_the_former_one(broker: Broker) -> None:
+    await commit(broker, 9, 5)
+
+    await ask(broker, DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")]))
+    await create(broker, "orders")
+
+    assert broker.groups.offsets_of("g") == {}
+
+
+async def test_offsets_of_a_topic_whose_deletion_a_crash_cut_short_are_not_those_of_the_next() -> (
+    None
+):
+    files = MemoryFiles()
+    broker = await started(files, internal_partitions=1)
+    await create(broker, "orders")
+    await ask(broker, FindCoordinatorRequest(key_type=GROUP, coordinator_keys=("g",)))
+    await commit(broker, 9, 5)
+    await ask(broker, DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")]))
+    broker.abandon()
+
+    broker = await started(files.after_power_cut(Random(0)), internal_partitions=1)
+    await create(broker, "orders")
+
+    assert broker.groups.offsets_of("g") == {}
+    await broker.close()
 
 
 async def test_an_offset_may_be_kept_for_ever(broker: Broker) -> None:

@@ -280,7 +280,7 @@ async def test_offsets_nobody_comes_back_for_expire_with_their_group() -> None:
     groups.later(999_000)
     kept = offsets(groups)
     groups.later(2_000)
-    await groups.coordinator.commit_offsets("other", {T0: at(1)}, by=ANYBODY)
+    await turns()
 
     assert kept == {T0: 5}
     assert offsets(groups) == {}
@@ -297,7 +297,7 @@ async def test_offsets_of_members_at_work_do_not_expire() -> None:
     for _ in range(5):
         groups.later(5_000)
         groups.coordinator.heartbeat("g", joined.member_id, joined.generation)
-    await groups.coordinator.commit_offsets("other", {T0: at(1)}, by=ANYBODY)
+        await turns()
 
     assert offsets(groups) == {T0: 5}
 
@@ -307,9 +307,9 @@ async def test_a_deleted_topic_takes_its_offsets_along() -> None:
     await groups.coordinator.commit_offsets("g", {T0: at(5), U0: at(6)}, by=ANYBODY)
 
     groups.coordinator.on_partitions_deleted([T0, T1])
-    await groups.coordinator.commit_offsets("other", {U0: at(1)}, by=ANYBODY)
 
     assert offsets(groups) == {U0: 6}
+    await turns()
     groups.restart()
     assert offsets(groups) == {U0: 6}
 

@@ -243,7 +243,9 @@ class ActiveController:
         if known is None or known.broker_epoch != epoch or known.is_over:
             return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         liveness.on_heartbeat(broker_id, broker.clock.monotonic_ms())
-        if peer is not None:
+        if peer is not None and peer.is_closed:  # it was sent just before the broker's end
+            self._look_at(broker_id)
+        elif peer is not None:
             self._heartbeat_peers[broker_id] = peer
         if request.want_shut_down:
             await self._fence(broker_id, "it stops")

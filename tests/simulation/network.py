@@ -12,7 +12,7 @@ from random import Random
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.errors import HeadwaterError
-from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
 from headwater.core_log.storage.files import Bytes
 from tests.simulation.virtual_time import Process, VirtualLoop
 
@@ -26,17 +26,22 @@ class Network:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._listening: dict[tuple[str, int], tuple[BrokerServer, Process]] = {}
+        self._silent = set[tuple[str, int]]()
+        """Addresses of machines without power, which refuse nobody."""
         self.connections: list[Connection] = []
         self.cut: set[tuple[str, str]] = set()
         """Pairs of sender and receiver, by their names, between which nothing passes."""
 
     def listen(self, address: tuple[str, int], server: BrokerServer, process: Process) -> None:
         self._listening[address] = (server, process)
+        self._silent.discard(address)
 
     def leave(self, address: tuple[str, int], *, is_silent: bool) -> None:
         """A kernel resets the connections of a process that is gone; a machine without power does
         not."""
         self._listening.pop(address, None)
+        if is_silent:
+            self._silent.add(address)
         for each in list(self.connections):
             if each.address == address:
                 each.lose_server(is_silent=is_silent)
@@ -44,11 +49,12 @@ class Network:
     def dialer(self, client: str) -> Callable[[str, int], "asyncio.Future[Connection]"]:
         async def dial(host: str, port: int) -> Connection:
             await asyncio.sleep(self.delay_s())
-            if (client, host) in self.cut or (host, client) in self.cut:
+            is_cut = (client, host) in self.cut or (host, client) in self.cut
+            if is_cut or (host, port) in self._silent:
                 await asyncio.sleep(3_600)
             found = self._listening.get((host, port))
             if found is None:
-                raise ConnectionLost("connection refused", host=host, port=port)
+                raise ConnectionRefused("connection refused", host=host, port=port)
             connection = Connection(self, client, (host, port), *found)
             self.connections.append(connection)
             return connection

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from headwater.core_log.broker import cluster_member
+from headwater.core_log.broker.active_controller import ActiveController
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.lifecycle import PeriodicTasks, cluster_to_join
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogUnavailable
@@ -20,6 +21,7 @@ from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.member_registration import MemberRegistrationRequest
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from headwater.core_log.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from headwater.core_log.protocol.messages.broker_registration import (
     BrokerListener,
 )
@@ -44,7 +46,7 @@ from headwater.core_log.replication.liveness import Liveness
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from tests.builders import DATA
-from tests.core_log.broker.cluster_in_memory import Cluster
+from tests.core_log.broker.cluster_in_memory import PORT, Cluster
 from tests.core_log.broker.in_memory import SERVED
 from tests.fakes import FaultyFiles, MemoryFiles
 
@@ -202,7 +204,24 @@ async def test_a_killed_member_is_fenced_as_soon_as_its_connection_ends(
 
     cluster.kill(3)
 
-    await cluster.until(lambda: sorted(first.image.alive) == [1, 2])
+    await cluster.until(lambda: first.image.alive == [1, 2])
+
+
+async def test_a_member_is_looked_at_whose_heartbeat_is_taken_after_its_connection_has_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _, third = await three(cluster)
+    monkeypatch.setattr(Liveness, "list_silent", lambda *_: [])
+    monkeypatch.setattr(Liveness, "list_expired", lambda *_: [])
+    monkeypatch.setattr(ActiveController, "on_closed", lambda *_: None)
+    request = BrokerHeartbeatRequest(broker_id=3, broker_epoch=third.broker_epoch)
+    peer = await cluster.dial("node-1", PORT)
+    peer.close()
+    cluster.kill(3)
+
+    await first.active_controller.heartbeat(request, peer)
+
+    await cluster.until(lambda: first.image.alive == [1, 2])
 
 
 async def test_a_member_whose_connections_end_is_not_fenced(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -177,7 +178,7 @@ def _strictly(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return pc.cast(pc.floor_temporal(values, unit="day"), kind)
     if pa.types.is_nested(values.type):
         # A cast of a slice would cast the items of other rows too.
-        values = values.take(pa.array(range(len(values)), pa.int64()))
+        values = values.take(pa.array(np.arange(len(values))))
     cast = pc.cast(pc.cast(values, _type_between(values.type, kind)), kind)
     _check_kept(values, cast)
     return cast

@@ -72,6 +72,12 @@ async def three(cluster: Cluster) -> list[Broker]:
     return list(cluster.brokers.values())
 
 
+def let_silence_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No controller notices missed heartbeats any more."""
+    monkeypatch.setattr(Liveness, "list_silent", lambda *_: [])
+    monkeypatch.setattr(Liveness, "list_expired", lambda *_: [])
+
+
 def vote(broker: Broker) -> list[int]:
     return [each.node_id for each in broker.quorum.voters]
 
@@ -198,8 +204,7 @@ async def test_a_killed_member_is_fenced_as_soon_as_its_connection_ends(
 ) -> None:
     """Missed heartbeats would show it after a second."""
     first, _, _ = await three(cluster)
-    monkeypatch.setattr(Liveness, "list_silent", lambda *_: [])
-    monkeypatch.setattr(Liveness, "list_expired", lambda *_: [])
+    let_silence_pass(monkeypatch)
     assert first.is_controller
 
     cluster.kill(3)
@@ -211,8 +216,7 @@ async def test_a_member_is_looked_at_whose_heartbeat_is_taken_after_its_connecti
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _, third = await three(cluster)
-    monkeypatch.setattr(Liveness, "list_silent", lambda *_: [])
-    monkeypatch.setattr(Liveness, "list_expired", lambda *_: [])
+    let_silence_pass(monkeypatch)
     monkeypatch.setattr(ActiveController, "on_closed", lambda *_: None)
     request = BrokerHeartbeatRequest(broker_id=3, broker_epoch=third.broker_epoch)
     peer = await cluster.dial("node-1", PORT)

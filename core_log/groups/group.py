@@ -233,7 +233,7 @@ class Group:
         self.rebalance.complete_if_joined(effects, now_ms)
 
     def _agrees_with(self, joining: Joining) -> bool:
-        if self.state is GroupState.EMPTY:
+        if not len(self.roster):
             return bool(joining.protocol_type and joining.protocols)
         is_same_type = joining.protocol_type == self.rebalance.protocol_type
         return is_same_type and self.roster.can_agree_with(joining)

@@ -31,7 +31,7 @@ class ConsoleServer:
 
     async def serve(self, sources: ConsoleSources) -> None:
         """Runs until it is cancelled."""
-        live = LiveStatus(sources.find_owner)
+        live = LiveStatus(sources.find_owner, sources.hidden)
         following = asyncio.get_running_loop().create_task(live.follow())
         runs = CommandRuns(sources.arguments, file=sources.file, hidden=sources.hidden)
         console = ConsoleContext(live, sources, SharedLog(sources.open_log).open, runs)

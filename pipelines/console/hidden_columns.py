@@ -9,13 +9,18 @@ from typing import Any
 
 import orjson
 
+from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.journal.schemas import all_schemas_of
 from headwater.pipelines.terminal.record_lines import to_json_value
 
 VALUE_CHARACTERS_MAX = 2_000
 WHOLE_CHARACTERS_MAX = 1 << 20
 """Of a value of a record that is shown alone."""
 DIGEST_CHARACTERS = 10
+HIDDEN = "hidden"
+OWN_NOTE = "{"
+"""In a part of a position it begins what is no place, such as where a snapshot is."""
 
 
 class HiddenColumns:
@@ -29,18 +34,54 @@ class HiddenColumns:
     def hides_anything(self) -> bool:
         return any(self._named.values())
 
-    def view(self, pipeline: str, schema: TableSchema) -> "ShownTable":
-        """A name that the table does not have may be that of a column renamed since, so then
-        nothing of the table is shown. With more dots it may be that of another table."""
-        start = f"{schema.table}."
-        found = {
-            name.removeprefix(start)
-            for name in self._named.get(pipeline, ())
-            if name.startswith(start)
+    def hides_any_of(self, pipeline: str) -> bool:
+        return bool(self._named.get(pipeline))
+
+    async def known_schemas(self, log: Log, pipeline: str) -> Sequence[TableSchema]:
+        """Every schema by which a hidden column may be found under another name."""
+        if not self.hides_any_of(pipeline):
+            return ()
+        return [each.schema for each in await all_schemas_of(log, pipeline)]
+
+    def positions(self, pipeline: str, positions: Mapping[str, str]) -> dict[str, str]:
+        """What a source notes for itself may hold values of the last row that it has read."""
+        hides = self.hides_any_of(pipeline)
+        return {
+            part: HIDDEN if hides and OWN_NOTE in text else text for part, text in positions.items()
         }
+
+    def status(self, status: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The status of all pipelines as it may be shown."""
+        shown = dict(status["pipelines"])
+        for name in filter(self.hides_any_of, shown):
+            tasks = {
+                task: {**facts, "positions": self.positions(name, facts["positions"])}
+                for task, facts in shown[name]["tasks"].items()
+            }
+            shown[name] = {**shown[name], "tasks": tasks}
+        return {**status, "pipelines": shown}
+
+    def view(
+        self, pipeline: str, schema: TableSchema, known: Iterable[TableSchema] = ()
+    ) -> "ShownTable":
+        """A column that ever had a hidden name, in a table that ever had that name, is hidden by
+        its id; `known` are the schemas that tell of it.
+
+        A name that the table does not have may be that of a column renamed since, so then
+        nothing of the table is shown. With more dots it may be that of another table."""
+        all_named = self._named.get(pipeline, frozenset())
+        ids = {
+            (each.id, column.id)
+            for each in known
+            for column in each.columns
+            if each.id and column.id and f"{each.table}.{column.name}" in all_named
+        }
+        start = f"{schema.table}."
+        found = {name.removeprefix(start) for name in all_named if name.startswith(start)}
         named = {name for name in found if "." not in name or name in schema.names}
         missing = sorted(named - set(schema.names))
-        hidden = set(schema.names) if missing else named
+        renamed = {each.name for each in schema.columns if (schema.id, each.id) in ids}
+        hidden = set(schema.names) if missing else named | renamed
         names = tuple(name for name in schema.names if name not in hidden)
         return ShownTable(schema, names, tuple(sorted(hidden)), tuple(missing), self._secret)
 

@@ -13,11 +13,12 @@ from headwater.core_log.rows.codec import SCHEMA_HEADER, codec_for
 from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import API, ConsoleRoute
 from headwater.pipelines.console.hidden_columns import (
+    HIDDEN,
     WHOLE_CHARACTERS_MAX,
     HiddenColumns,
     shorten,
 )
-from headwater.pipelines.console.shown_records import HIDDEN, ShownField
+from headwater.pipelines.console.shown_records import ShownField
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     StoredDeadLetter,
@@ -163,7 +164,8 @@ async def _content(
         except (HeadwaterError, ValueError):
             pass
         else:
-            view = hidden.view(pipeline, stored.schema)
+            known = await hidden.known_schemas(log, pipeline)
+            view = hidden.view(pipeline, stored.schema, known)
             [operation], [row] = changes.operations.to_pylist(), changes.rows.to_pylist()
             values = view.row(row, characters_max=WHOLE_CHARACTERS_MAX)
             fields = list(map(ShownField, view.names, values))

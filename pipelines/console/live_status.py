@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
 from headwater.pipelines.console.status_past import StatusPast
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ FindOwner = Callable[[], "LockHolder | None"]
 class LiveStatus:
     """Asks the owner of the log once a second, as long as the console runs."""
 
-    def __init__(self, find_owner: FindOwner) -> None:
-        self._find_owner = find_owner
+    def __init__(self, find_owner: FindOwner, hidden: HiddenColumns = NOTHING_HIDDEN) -> None:
+        self._find_owner, self._hidden = find_owner, hidden
         self._owner: LockHolder | None = None
         self.past = StatusPast()
         self._changed = asyncio.Event()
@@ -48,7 +49,7 @@ class LiveStatus:
             if owner is not None:
                 status = await asyncio.to_thread(owner.status)
                 self._owner = owner
-                self.now = {**status, "is_running": True}
+                self.now = {**self._hidden.status(status), "is_running": True}
                 self.past.add(self.now)
                 return
         except HeadwaterError as error:

@@ -40,6 +40,9 @@ from headwater.pipelines.time_travel.history.key_history import key_bytes
 
 TOPIC = API + "/topics/{topic}"
 SHOWN = 50
+DEAD_LETTERS, OWN_TOPICS = ".dlq", "__headwater_"
+"""Topics that may hold values of rows, although they are no table's: failed records, and where a
+source is with reading rows."""
 FILTERS = {
     "partition": "Only this partition.",
     "key": "Only this key; of a table's topic written as for the command `rows`.",
@@ -164,7 +167,10 @@ class _ChosenTopic:
         name, given = request.path_params["topic"], request.query_params
         count = await log.partition_count(name)
         stored = (await table_topics(log)).get(name)
-        shown = console.hidden.view(stored.pipeline, stored.schema) if stored else None
+        shown = None
+        if stored is not None:
+            known = await console.hidden.known_schemas(log, stored.pipeline)
+            shown = console.hidden.view(stored.pipeline, stored.schema, known)
         numbers = range(count)
         asked = request.path_params.get("partition", given.get("partition"))
         if asked is not None:
@@ -177,7 +183,8 @@ class _ChosenTopic:
             operations=frozenset(given.get("operations", "")),
         )
         places = [TopicPartition(name, each) for each in numbers]
-        hides_bytes = console.hidden.hides_anything and name.endswith(".dlq")
+        has_values = name.endswith(DEAD_LETTERS) or name.startswith(OWN_TOPICS)
+        hides_bytes = console.hidden.hides_anything and has_values
         return cls(name, places, stored, shown, wanted, hides_bytes=hides_bytes)
 
 

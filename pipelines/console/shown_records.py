@@ -11,12 +11,11 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.records.record_headers import header_lists
 from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
-from headwater.pipelines.console.hidden_columns import ShownTable, shorten
+from headwater.pipelines.console.hidden_columns import HIDDEN, ShownTable, shorten
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.terminal.record_lines import shown_bytes
 from headwater.pipelines.time_travel.history.key_history import KeyChange, decode_changes
 
-HIDDEN = "hidden"
 UTF8 = codecs.getincrementaldecoder("utf-8")
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,7 +36,8 @@ async def changes(console: ConsoleContext, request: Request) -> TablePast:
     key = request.query_params.get("key")
     async with console.open_log() as log:
         stored = await _stored(log, request)
-        shown = console.hidden.view(stored.pipeline, stored.schema)
+        known = await console.hidden.known_schemas(log, stored.pipeline)
+        shown = console.hidden.view(stored.pipeline, stored.schema, known)
         if key is None:
             return await table_past.recent_changes(log, stored, shown)
         return await table_past.changes_of_key(log, stored, shown, key)
@@ -105,7 +106,7 @@ async def schema(console: ConsoleContext, request: Request) -> list[SchemaVersio
         SchemaVersion(
             each.id,
             each.recorded_ms,
-            dict(each.positions),
+            console.hidden.positions(stored.pipeline, each.positions),
             list(each.schema.key),
             [ShownColumn(one.name, column_text(one)) for one in each.schema.columns],
             [SchemaChange(**change) for change in of_it],
@@ -120,7 +121,12 @@ async def target(console: ConsoleContext, request: Request) -> list[TargetVersio
     async with console.open_log() as log:
         table = (await _stored(log, request)).schema.table
     answer = await console.runs.ask(["status", pipeline, "--positions"])
-    return target_versions(answer.get("positions", {}).get(pipeline, {}), str(table))
+    found = target_versions(answer.get("positions", {}).get(pipeline, {}), str(table))
+    return [replace(each, position=_shown(console, pipeline, each.position)) for each in found]
+
+
+def _shown(console: ConsoleContext, pipeline: str, position: str | None) -> str | None:
+    return None if position is None else console.hidden.positions(pipeline, {"": position})[""]
 
 
 def target_versions(positions: Mapping[str, Any], table: str) -> list[TargetVersion]:

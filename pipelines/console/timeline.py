@@ -11,10 +11,8 @@ from headwater.core_log.foundation.errors import LogRejected
 from headwater.core_log.model.log import Log
 from headwater.pipelines.dead_letters.dead_letter import StoredDeadLetter, read_dead_letters
 from headwater.pipelines.journal.audit import AuditedAction, read_actions
-from headwater.pipelines.journal.internal_topics import SCHEMAS
-from headwater.pipelines.journal.read_to_end import filled_partitions
 from headwater.pipelines.journal.schema_differences import differences
-from headwater.pipelines.journal.schemas import StoredSchema, read_schemas
+from headwater.pipelines.journal.schemas import StoredSchema, all_schemas_of
 
 ENTRIES_MAX = 500
 MINUTE_MS = 60_000
@@ -51,7 +49,7 @@ async def timeline(
     log: Log, pipeline: str, table: str = "", *, verified: Mapping[str, Any]
 ) -> Timeline:
     """`verified`: by table the last comparison that the running pipeline tells."""
-    schemas = await _schemas(log, pipeline)
+    schemas = await all_schemas_of(log, pipeline)
     tables = {str(each.schema.table) for each in schemas}
     actions = _actions_on(pipeline, table, await read_actions(log), tables)
     found = [
@@ -62,19 +60,6 @@ async def timeline(
     ]
     found.sort(key=lambda each: -each.at_ms)
     return Timeline(found[:ENTRIES_MAX], len(found) <= ENTRIES_MAX)
-
-
-async def _schemas(log: Log, pipeline: str) -> Sequence[StoredSchema]:
-    try:
-        homes = await filled_partitions(log, SCHEMAS)
-    except LogRejected:
-        return []  # nothing has ever run here
-    return [
-        stored
-        for home in homes
-        async for stored in read_schemas(log, home)
-        if stored.pipeline == pipeline
-    ]
 
 
 async def _dead_letters(log: Log, pipeline: str) -> Sequence[StoredDeadLetter]:

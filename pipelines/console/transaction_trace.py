@@ -67,7 +67,8 @@ async def trace(
     schemas = await every_schema_of(log, pipeline)
     if place.topic not in schemas:
         raise ConfigError("the topic is none of the pipeline's", topic=place.topic)
-    shown = {topic: hidden.view(pipeline, each.schema) for topic, each in schemas.items()}
+    known = await hidden.known_schemas(log, pipeline)
+    shown = {topic: hidden.view(pipeline, each.schema, known) for topic, each in schemas.items()}
     decoder = RecordDecoder(log)
     await decoder.look([each.topic for each in commit.touched if each.topic in schemas])
     rows: list[tuple[str, ShownChange]] = []
@@ -99,7 +100,7 @@ async def trace(
         at=source_commit,
         committed_ms=chosen.committed_ms,
         appended_ms=chosen.appended_ms,
-        positions=dict(commit.positions),
+        positions=hidden.positions(pipeline, commit.positions),
         is_whole=len(rows) <= ROWS_MAX,
         changes=ours[:ROWS_MAX],
         sinks=applied_by(tasks, ours),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from headwater.core_log.foundation.errors import ConfigError, DecodeError
+from headwater.core_log.foundation.errors import ConfigError, DecodeError, LogRejected
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.column_history import ColumnHistory, View
 from headwater.core_log.model.log import Log, TopicPartition
@@ -80,12 +80,24 @@ async def topics_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
 
 async def every_topic_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
     """The same with those that another one has taken the place of."""
-    newest: dict[str, StoredSchema] = {}
-    for home in await filled_partitions(log, SCHEMAS):
-        async for stored in read_schemas(log, home):
-            if stored.pipeline == pipeline:
-                newest[stored.topic] = stored
-    return newest
+    return {stored.topic: stored for stored in await _schemas_of(log, pipeline)}
+
+
+async def all_schemas_of(log: Log, pipeline: str) -> Sequence[StoredSchema]:
+    """Those of before as well, of each topic the oldest first; none where nothing has ever run."""
+    try:
+        return await _schemas_of(log, pipeline)
+    except LogRejected:
+        return []
+
+
+async def _schemas_of(log: Log, pipeline: str) -> list[StoredSchema]:
+    return [
+        stored
+        for home in await filled_partitions(log, SCHEMAS)
+        async for stored in read_schemas(log, home)
+        if stored.pipeline == pipeline
+    ]
 
 
 async def newest_schema(log: Log, topic: str) -> TableSchema | None:

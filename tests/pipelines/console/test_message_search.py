@@ -12,9 +12,10 @@ import pytest
 
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
-from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
+from headwater.pipelines.console.hidden_columns import HIDDEN, NOTHING_HIDDEN, HiddenColumns
 from headwater.pipelines.console.message_search import (
     LookBudget,
     MessageFilter,
@@ -22,14 +23,14 @@ from headwater.pipelines.console.message_search import (
     search,
 )
 from headwater.pipelines.console.message_tail import MessageTail
-from headwater.pipelines.console.shown_records import HIDDEN, RecordReader, ShownRecord
+from headwater.pipelines.console.shown_records import RecordReader, ShownRecord
 from headwater.pipelines.console.topic_pages import table_topics
 from headwater.pipelines.terminal.starting_points import resolve
 from headwater.pipelines.time_travel.history.key_history import key_bytes
 from tests.pipelines.console.served_console import served_console, sources_of
 from tests.pipelines.pipeline_in_memory import tables_of
 from tests.served_log import ServedLog, served_log
-from tests.slices import schema_of
+from tests.slices import changes_of, schema_of
 
 TOPIC = "shop.public.orders"
 EVERYTHING = MessageFilter()
@@ -210,6 +211,67 @@ def test_a_hidden_name_that_the_table_lost_hides_all_of_it(served: ServedLog) ->
         assert all(each.value is None for each in page.messages)
 
     served.run(read)
+
+
+def people(name: str, *columns: tuple[str, int]) -> TableSchema:
+    """A table of texts whose columns have ids, as those of PostgreSQL do."""
+    listed = [Column("id", pa.int64(), is_nullable=False, id=1)]
+    listed += [Column(each, pa.string(), id=number) for each, number in columns]
+    return TableSchema(TableId("public", name), tuple(listed), ("id",), id=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "later",
+    [people("people", ("mail", 2), ("email", 3)), people("users", ("email", 2), ("note", 3))],
+    ids=["a column whose name another one has taken", "a table"],
+)
+def test_what_is_hidden_stays_so_under_another_name(served: ServedLog, later: TableSchema) -> None:
+    first = people("people", ("email", 2))
+    hidden = HiddenColumns({"shop": ["public.people.email"]})
+    served.write((changes_of(first, ("c", {"id": 1, "email": "a secret"})),))
+    names = later.names[1:]
+    row = dict(
+        zip(names, ("a secret", "a secret" if "email" in names[1:] else "ours"), strict=True)
+    )
+    served.write((changes_of(later, ("c", {"id": 2, **row})),))
+
+    async def read() -> None:
+        async with served_console(sources_of(served.log, hidden=hidden)) as console:
+            for table in {first.table, later.table}:
+                past = await console.ask(f"/pipelines/shop/tables/{table}/changes")
+                assert past["changes"] and "a secret" not in str(past)
+                found = await console.ask(f"/topics/shop.{table}/messages?contains=secret")
+                assert found["messages"] == []
+                page = await console.ask(f"/topics/shop.{table}/messages")
+                assert page["messages"] and "a secret" not in str(page)
+                last = page["messages"][0]
+                path = f"shop.{table}/0/{last['offset']}?appended_ms={last['appended_ms']}"
+                traced = await console.ask(f"/pipelines/shop/transactions/{path}")
+                assert traced["changes"] and "a secret" not in str(traced)
+
+    served.run(read)
+
+
+@pytest.mark.slow
+def test_what_a_source_notes_of_rows_is_hidden_while_columns_are(served: ServedLog) -> None:
+    write_orders(served, 1)
+    note = {"snapshot/public.orders": '{"last": ["736563726574"]}', "stream": "0/16B3748"}
+    status = {"pipelines": {"shop": {"tasks": {"source": {"positions": note}}}}}
+
+    def shown(hidden: HiddenColumns) -> Any:
+        return hidden.status(status)["pipelines"]["shop"]["tasks"]["source"]["positions"]
+
+    async def read(hidden: HiddenColumns) -> str:
+        async with served_console(sources_of(served.log, hidden=hidden)) as console:
+            return str(await console.ask("/topics/__headwater_positions/messages"))
+
+    hidden = HiddenColumns({"shop": ["public.orders.id"]})
+    assert shown(hidden) == note | {"snapshot/public.orders": HIDDEN}
+    assert shown(NOTHING_HIDDEN) == note
+    place = "'value': '{\"version\":"
+    assert place in served.run(lambda: read(NOTHING_HIDDEN))
+    assert place not in served.run(lambda: read(hidden))
 
 
 def test_records_that_are_no_events_are_shown_as_text(served: ServedLog) -> None:

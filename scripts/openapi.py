@@ -91,7 +91,7 @@ def _in_path(path: str) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": {"type": "integer" if kind == ":int" else "string"},
+            "schema": {"type": "integer" if kind == ":count" else "string"},
         }
         for name, kind in re.findall(r"{([a-z_]+)(:[a-z]+)?}", path)
     ]

@@ -25,6 +25,7 @@ PLAN_MS, PLANS_MAX = 300_000, 100
 RUNNING_MAX, RUNS_KEPT, LINES_KEPT = 2, 50, 200
 LINE_BYTES_MAX, OUTPUT_BYTES_MAX = 64 << 10, 8 << 20
 PLAN_S_MAX = 60.0
+ARGUMENTS_LETTERS_MAX = 16_384
 
 HEADWATER = (sys.executable, "-m", "headwater.pipelines.cli")
 
@@ -391,6 +392,8 @@ def _arguments(command: PlannableCommand, target: str, options: dict[str, str]) 
             found += [f"--{name}={value}"] if name != "number" else []
         elif name not in command.flags:
             raise ConfigError("the command does not have this option", option=name)
+    if any("\0" in each for each in found) or sum(map(len, found)) > ARGUMENTS_LETTERS_MAX:
+        raise ConfigError("no command takes such options: they are too long, or have a null byte")
     chosen = [flag for flag in command.flags if flag in options or flag in ("repair", "yes")]
     return found + [f"--{flag}" for flag in chosen]
 

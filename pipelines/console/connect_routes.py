@@ -57,7 +57,7 @@ def connect_app(console: ConsoleContext, *, worker: str) -> App:
         ("GET", connector + "/config", handlers.config),
         ("GET", connector + "/status", handlers.status),
         ("GET", connector + "/tasks", handlers.tasks),
-        ("GET", connector + "/tasks/{task:int}/status", handlers.task_status),
+        ("GET", connector + "/tasks/{task:count}/status", handlers.task_status),
         ("GET", connector + "/topics", handlers.topics),
         ("GET", connector + "/offsets", handlers.offsets),
         ("GET", "/connector-plugins", handlers.plugins),
@@ -80,7 +80,7 @@ def connect_app(console: ConsoleContext, *, worker: str) -> App:
             ("PUT", connector + "/pause", handlers.pause),
             ("PUT", connector + "/resume", handlers.resume),
             ("POST", connector + "/restart", handlers.restart),
-            ("POST", connector + "/tasks/{task:int}/restart", handlers.restart_task),
+            ("POST", connector + "/tasks/{task:count}/restart", handlers.restart_task),
         ]
     router = Router(
         [Route(path, _answered(each), methods=[method]) for method, path, each in routes]

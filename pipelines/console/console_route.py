@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.console.console_context import ConsoleContext
+from headwater.pipelines.terminal.quantities import COUNT, parse_count
 
 API = "/api/v1"
 TABLE = API + "/pipelines/{pipeline}/tables/{table}"
@@ -16,6 +18,15 @@ TABLE = API + "/pipelines/{pipeline}/tables/{table}"
 Answer = Any
 """A dataclass, a list of them, or a `Response` that is sent as it is."""
 ConsoleHandler = Callable[[ConsoleContext, Request], Awaitable[Answer]]
+
+
+class _Count(IntegerConvertor):
+    """A part of a path that is a number; a path with one that no offset has is not served."""
+
+    regex = COUNT.pattern
+
+
+register_url_convertor("count", _Count())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +56,10 @@ def number_of(request: Request, name: str, *, default: int, most: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not text.isdigit():
+    number = parse_count(text)
+    if number is None:
         raise ConfigError("the parameter is not a number", parameter=name)
-    return min(int(text), most)
+    return min(number, most)
 
 
 def is_streamed(route: ConsoleRoute) -> bool:

@@ -221,7 +221,7 @@ ROUTES = (
     ),
     ConsoleRoute(
         "GET",
-        LETTERS + "/{number:int}",
+        LETTERS + "/{number:count}",
         letter,
         "One dead letter: its reason, its record, and what a redrive would do with it.",
         DeadLetterPage,

@@ -35,6 +35,7 @@ from headwater.pipelines.console.topic_pages import (
     table_topics,
 )
 from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.terminal.quantities import parse_count
 from headwater.pipelines.terminal.starting_points import EARLIEST, LATEST, resolve
 from headwater.pipelines.time_travel.history.key_history import key_bytes
 
@@ -174,9 +175,10 @@ class _ChosenTopic:
         numbers = range(count)
         asked = request.path_params.get("partition", given.get("partition"))
         if asked is not None:
-            if not str(asked).isdigit() or int(asked) >= count:
+            number = parse_count(str(asked))
+            if number is None or number >= count:
                 raise ConfigError("the topic does not have this partition", topic=name, has=count)
-            numbers = range(int(asked), int(asked) + 1)
+            numbers = range(number, number + 1)
         wanted = MessageFilter(
             contains=given.get("contains", ""),
             keys=await _keys(log, stored, shown, given),
@@ -235,7 +237,7 @@ ROUTES = (
     ),
     ConsoleRoute(
         "GET",
-        TOPIC + "/messages/{partition:int}/{offset:int}",
+        TOPIC + "/messages/{partition:count}/{offset:count}",
         message,
         "One record with its headers; a value is cut after 1,048,576 characters.",
         ShownRecord,

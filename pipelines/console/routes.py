@@ -123,8 +123,12 @@ async def _static(request: Request) -> Response:
 
 
 def _file(name: str) -> Response:
-    path = (WEB / name).resolve()
-    kind = TYPES.get(path.suffix)
-    if kind is None or not path.is_relative_to(WEB) or not path.is_file():
+    try:
+        path = (WEB / name).resolve()
+        is_served = path.suffix in TYPES and path.is_relative_to(WEB) and path.is_file()
+    except (OSError, ValueError):  # too long for a name of a file, or a null byte in it
+        is_served = False
+    if not is_served:
         raise HTTPException(404)
+    kind = TYPES[path.suffix]
     return FileResponse(path, media_type=kind, headers=PAGE_HEADERS)

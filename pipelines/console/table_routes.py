@@ -23,6 +23,7 @@ from headwater.pipelines.journal.schema_differences import (
     schemas_of_topic,
 )
 from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.terminal.quantities import parse_count
 from headwater.pipelines.time_travel.history.key_history import stored_schema
 
 
@@ -44,8 +45,9 @@ async def changes(console: ConsoleContext, request: Request) -> TablePast:
 
 
 async def transaction(console: ConsoleContext, request: Request) -> TracedTransaction:
-    given, appended = request.path_params, request.query_params.get("appended_ms", "")
-    if not appended.isdigit():
+    given = request.path_params
+    appended_ms = parse_count(request.query_params.get("appended_ms", ""))
+    if appended_ms is None:
         raise ConfigError("appended_ms is not a number", hint="take it from the change")
     pipeline = given["pipeline"]
     async with console.open_log() as log:
@@ -54,7 +56,7 @@ async def transaction(console: ConsoleContext, request: Request) -> TracedTransa
             pipeline,
             TopicPartition(given["topic"], given["partition"]),
             given["offset"],
-            appended_ms=int(appended),
+            appended_ms=appended_ms,
             hidden=console.hidden,
             tasks=console.live.now["pipelines"].get(pipeline, {}).get("tasks", {}),
         )
@@ -182,7 +184,7 @@ ROUTES = (
     ),
     ConsoleRoute(
         "GET",
-        API + "/pipelines/{pipeline}/transactions/{topic}/{partition:int}/{offset:int}",
+        API + "/pipelines/{pipeline}/transactions/{topic}/{partition:count}/{offset:count}",
         transaction,
         "All rows of the source's transaction that holds this change, and the sinks that have "
         "applied it.",

@@ -91,7 +91,10 @@ class Rate:
             self._first_ms = None
 
 
-AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
+AGO = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
+COUNT = re.compile("[0-9]{1,18}")
+PER_PARTITION = re.compile("[0-9]{1,10}:[0-9]{1,18}(,[0-9]{1,10}:[0-9]{1,18})*")
+"""An offset for each of some partitions."""
 UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -105,6 +108,12 @@ def time_text(timestamp_ms: int) -> str:
     except OverflowError:
         return str(timestamp_ms)
     return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def parse_count(text: str) -> int | None:
+    """The whole number that the text is; None for all else, such as a number that no offset and no
+    time in milliseconds has."""
+    return int(text) if COUNT.fullmatch(text) else None
 
 
 def parse_time(text: str, now_ms: int) -> int | None:

@@ -1,18 +1,16 @@
 """From where to read: earliest, latest, an offset, offsets per partition, or a moment."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import ConfigError, OffsetOutOfRange
 from headwater.core_log.model.log import Bounds, Offsets, TopicPartition
-from headwater.pipelines.terminal.quantities import parse_time
+from headwater.pipelines.terminal.quantities import PER_PARTITION, parse_count, parse_time
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
 
 EARLIEST, LATEST = "earliest", "latest"
-PER_PARTITION = re.compile(r"\d+:\d+(,\d+:\d+)*")
 HINT = (
     "write earliest, latest, an offset such as 42, offsets per partition such as 0:42,1:7, "
     "a time such as 2026-01-31T12:00, or how long ago, such as 10m"
@@ -28,8 +26,8 @@ async def resolve(
         return {partition: bounds[partition].start for partition in partitions}
     if text == LATEST:
         return {partition: bounds[partition].stable for partition in partitions}
-    if text.isdigit():
-        return _check({_the_one(partitions): int(text)}, bounds)
+    if (offset := parse_count(text)) is not None:
+        return _check({_the_one(partitions): offset}, bounds)
     if PER_PARTITION.fullmatch(text):
         return _check(_name(partitions, text), bounds)
     timestamp_ms = parse_time(text, now_ms)

@@ -5,7 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.quantities import parse_time, time_text
+from headwater.pipelines.terminal.quantities import (
+    PER_PARTITION,
+    parse_count,
+    parse_time,
+    time_text,
+)
 from headwater.pipelines.time_travel.history.position_order import (
     LSN,
     ParsedPosition,
@@ -19,7 +24,6 @@ STREAM = "stream"
 BOUNDS = ("number", "lsn")
 """Kinds of positions that are a place before or behind a transaction, and no set of them."""
 
-PER_PARTITION = re.compile(r"\d+:\d+(,\d+:\d+)*")
 PART = re.compile(r"([a-z][\w-]*)=(\S+)")
 HINT = (
     "write an offset such as 42, offsets per partition such as 0:42,1:7, a time such as"
@@ -88,8 +92,8 @@ AsOf = OffsetsAsOf | TimeAsOf | PositionAsOf
 
 def parse_as_of(text: str, *, now_ms: int) -> AsOf:
     """Parses a moment; a time is the source's commit time. Raises ConfigError for other text."""
-    if text.isdigit():
-        return OffsetsAsOf({-1: int(text)})
+    if (offset := parse_count(text)) is not None:
+        return OffsetsAsOf({-1: offset})
     if PER_PARTITION.fullmatch(text):
         pairs = (pair.split(":") for pair in text.split(","))
         return OffsetsAsOf({int(partition): int(offset) for partition, offset in pairs})

@@ -202,7 +202,7 @@ def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
     if given[:1] in "[{":
         try:
             found = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if isinstance(found, list) and len(found) == len(names):
             found = dict(zip(names, found, strict=True))

@@ -226,7 +226,9 @@ def people(name: str, *columns: tuple[str, int]) -> TableSchema:
     [people("people", ("mail", 2), ("email", 3)), people("users", ("email", 2), ("note", 3))],
     ids=["a column whose name another one has taken", "a table"],
 )
-def test_what_is_hidden_stays_so_under_another_name(served: ServedLog, later: TableSchema) -> None:
+def test_a_hidden_column_and_one_of_a_renamed_table_stay_hidden(
+    served: ServedLog, later: TableSchema
+) -> None:
     first = people("people", ("email", 2))
     hidden = HiddenColumns({"shop": ["public.people.email"]})
     served.write((changes_of(first, ("c", {"id": 1, "email": "a secret"})),))
@@ -254,7 +256,7 @@ def test_what_is_hidden_stays_so_under_another_name(served: ServedLog, later: Ta
 
 
 @pytest.mark.slow
-def test_what_a_source_notes_of_rows_is_hidden_while_columns_are(served: ServedLog) -> None:
+def test_notes_of_a_source_about_rows_are_hidden_while_columns_are(served: ServedLog) -> None:
     write_orders(served, 1)
     note = {"snapshot/public.orders": '{"last": ["736563726574"]}', "stream": "0/16B3748"}
     status = {"pipelines": {"shop": {"tasks": {"source": {"positions": note}}}}}
@@ -368,6 +370,34 @@ def test_a_tail_shows_what_comes_and_counts_the_rest(
         assert [each.key for each in seen.messages] == ["14", "13"]
         assert seen.not_shown == 3
         await following.aclose()
+
+    served.run(read)
+
+
+@pytest.mark.slow
+def test_a_number_that_no_log_has_is_refused_in_words(served: ServedLog) -> None:
+    write_orders(served, 1, partitions=2)
+    topic, traced = f"/topics/{TOPIC}/messages", f"/pipelines/shop/transactions/{TOPIC}"
+    long = "9" * 5_000  # digits that Python turns into no number
+    paths = [
+        *(f"{topic}?{name}={text}" for name in ("partition", "limit") for text in ("%C2%B2", long)),
+        *(f"{topic}?from={text}" for text in ("%C2%B2", f"0:{long}", f"{long}:0", f"{long}d")),
+        *(f"{traced}/0/0?appended_ms={text}" for text in ("%C2%B2", "9" * 25, long)),
+        f"{topic}/0/{'9' * 25}",
+        f"{traced}/0/{long}?appended_ms=1",
+        f"/pipelines/shop/letters/{long}",
+        f"/pipelines/shop/tables/public.orders/changes?key={'[' * 5_000}",
+    ]
+
+    async def read() -> None:
+        async with served_console(sources_of(served.log)) as console:
+            for path in paths:
+                status, error = await console.refusal(path)
+                assert status < 500 and error["problem"], path
+            for text in ("a\0b", "x" * 200_000):
+                wanted = {"kind": "redrive", "target": "shop", "options": {"table": text}}
+                status, error = await console.refusal("/plans", "POST", wanted)
+                assert status == 400 and "no command takes such options" in error["problem"]
 
     served.run(read)
 

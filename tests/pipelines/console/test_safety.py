@@ -68,6 +68,8 @@ async def test_the_page_needs_no_token_but_the_right_host(
         "/static//etc/passwd",
         "/static/vendor/README.md",
         "/static/pages",
+        "/static/%00.js",
+        f"/static/{'a' * 300}.js",
         "/nothing-is-here",
     ],
 )

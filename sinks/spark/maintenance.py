@@ -30,9 +30,10 @@ def health_of(table: TableId, state: LakeTableState, *, file_rows: int) -> Table
 
 
 def maintain(table_writer: LakeTableWriter, settings: SparkSettings, *, now_ms: int) -> list[str]:
-    """Compacts and removes files; the writer continues and retries if our commit came first."""
+    """Compacts and removes files; the writer continues and retries if our commit came first. A
+    table that was put back stays as it is: what shows that it was must not go."""
     state = table_writer.load()
-    if state is None:
+    if state is None or state.is_put_back:
         return []
     done = []
     chosen = settings.of(str(table_writer.table))

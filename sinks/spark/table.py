@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.column_ids import ColumnIds
@@ -19,6 +20,17 @@ EPOCH = ":epoch"
 
 class Overtaken(Exception):
     """Another commit came after the state was loaded."""
+
+
+def rows_deleted_elsewhere(place: str) -> SinkRejected:
+    return SinkRejected(
+        "another program has deleted single rows of the table's files: their rows are not the "
+        "table's any more",
+        place=place,
+        hint="let that program rewrite the files (Delta in Spark: REORG TABLE ... APPLY (PURGE); "
+        "Iceberg: OPTIMIZE in Trino, rewrite_data_files in Spark); or drop the table with its "
+        "data, and it is filled again: headwater drop PIPELINE/TABLE --data",
+    )
 
 
 class TableOwner(NamedTuple):

@@ -173,13 +173,17 @@ def recorded_offsets(info: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, number): at for topic, number, at in engine.get("stands", ())}
 
 
-def is_anothers_restore(content: bytes) -> bool:
-    """Returns whether the commit restores an older version and is not ours."""
-    if b'"RESTORE"' not in content:
-        return False
-    actions = [json.loads(line) for line in content.splitlines() if line.strip()]
-    infos = [each["commitInfo"] for each in actions if "commitInfo" in each]
-    return any(each.get("operation") == "RESTORE" and ENGINE not in each for each in infos)
+def commit_info_in(content: bytes) -> Mapping[str, Any]:
+    """Returns what a commit says of itself; another program's may say nothing."""
+    lines = (line for line in content.splitlines() if b'"commitInfo"' in line)
+    found = (json.loads(line).get("commitInfo") for line in lines)
+    return next(filter(None, found), {})
+
+
+def restored_version(info: Mapping[str, Any]) -> int | None:
+    """Returns the version that a commit restores; None if it was named by its time."""
+    number = str((info.get("operationParameters") or {}).get("version"))
+    return int(number) if number.isdecimal() else None
 
 
 def encode(actions: Sequence[Mapping[str, Any]]) -> bytes:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected
 from headwater.core_log.objects.store import SINK_ERRORS, names_below
+from headwater.sinks.sink import AppliedOffsets
 from headwater.sinks.spark.delta import actions
 from headwater.sinks.spark.identity import continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
@@ -20,6 +21,7 @@ from headwater.sinks.spark.table import (
     TableCreation,
     TopicFeed,
     Version,
+    rows_deleted_elsewhere,
     stored_numbers,
 )
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 LOG = "_delta_log"
 CHECKPOINT_EVERY = 20
 HOUR_MS = 3_600_000
+DELETION_VECTORS = "deletionVectors"
 
 
 OF_THE_SYSTEM = re.compile(r"\(os error (\d+)\)")
@@ -188,15 +191,18 @@ class DeltaLakeTable:
             raise _refusal(error, self._place.root) from error
 
     def _state(self, table: "DeltaTable") -> LakeTableState:
+        if _deletes_rows(table):
+            raise rows_deleted_elsewhere(self._place.root)
         metadata = table.metadata()
         identity = identity_in(metadata.configuration)
+        offsets = identity.offsets(table.transaction_version)
         partition_by = tuple(metadata.partition_columns)
         return LakeTableState(
             version=table.version(),
             id=str(metadata.id),
             schema=actions.arrow_schema(table.schema().to_json()),
             files=tuple(_files(table, partition_by, key=identity.key)),
-            offsets=identity.offsets(table.transaction_version),
+            offsets=offsets,
             generation=identity.generation,
             mode=identity.mode,
             key=identity.key,
@@ -205,25 +211,42 @@ class DeltaLakeTable:
             columns=identity.columns,
             partition_by=partition_by,
             native=table,
-            is_put_back=self._is_put_back(table.version(), identity.generation),
+            is_put_back=self._is_put_back(table.version(), offsets),
         )
 
-    def _is_put_back(self, version: int, generation: int) -> bool:
-        """Returns whether a person has restored another version of the same generation.
+    def _is_put_back(self, version: int, offsets: AppliedOffsets) -> bool:
+        """Returns whether a person has restored a version of other offsets since our last commit.
 
-        Delta keeps the last transaction ids through a restore, so the offsets tell where the table
-        was.
+        Delta keeps the last transaction ids through a restore, so that the offsets tell where the
+        table was. We never commit to such a table, but other programs may.
         """
-        from deltalake import DeltaTable
+        for number in range(version, 0, -1):
+            read, content = self._newest_commit
+            if read != number:
+                content = self._place.store.read(_log_name(number))
+            info = None if content is None else actions.commit_info_in(content)
+            if info is None or actions.ENGINE in info:
+                return False
+            if info.get("operation") == "RESTORE":
+                restored = actions.restored_version(info)
+                return (
+                    restored is None
+                    or self._offsets_at(restored) != offsets
+                    or self._is_put_back(restored, offsets)
+                )
+        return False
 
-        read, content = self._newest_commit
-        if read != version:
-            content = self._commit_of(version)
-        if content is None or not version or not actions.is_anothers_restore(content):
-            return False
+    def _offsets_at(self, version: int) -> AppliedOffsets | None:
+        """Returns the offsets of a version; None if it cannot be read any more."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
         root, options = self._place.root, self._place.options
-        before = DeltaTable(root, version=version - 1, storage_options=options)
-        return identity_in(before.metadata().configuration).generation == generation
+        try:
+            table = DeltaTable(root, version=version, storage_options=options)
+        except (DeltaError, OSError):
+            return None
+        return identity_in(table.metadata().configuration).offsets(table.transaction_version)
 
     def _meta_data(
         self,
@@ -289,6 +312,14 @@ class DeltaLakeTable:
         # Our own commit, whose answer was lost, has exactly the same text, its number included.
         if not is_new and self._place.store.read(name) != content:
             raise Overtaken
+
+
+def _deletes_rows(table: "DeltaTable") -> bool:
+    """Returns whether files of the table have rows that it does not have."""
+    if DELETION_VECTORS not in (table.protocol().reader_features or ()):
+        return False
+    found: pa.Table = pa.table(table.deletion_vectors())
+    return bool(found.num_rows)
 
 
 def _ntz(schema: pa.Schema) -> list[pa.Field]:

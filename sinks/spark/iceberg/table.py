@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
 from headwater.core_log.objects.store import SINK_ERRORS, names_below
-from headwater.sinks.spark.iceberg.versions import find_removable, newest_first, said_of, version_of
+from headwater.sinks.spark.iceberg.versions import (
+    find_removable,
+    is_rolled_back,
+    newest_first,
+    said_of,
+    version_of,
+)
 from headwater.sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
 from headwater.sinks.spark.parquet_files import ENDING
@@ -22,6 +28,7 @@ from headwater.sinks.spark.table import (
     TableCommit,
     TableCreation,
     Version,
+    rows_deleted_elsewhere,
     stored_numbers,
 )
 
@@ -242,10 +249,14 @@ class IcebergLakeTable:
             columns=identity.columns,
             partition_by=tuple(names[field.source_id] for field in table.spec().fields),
             native=(table, files),
+            is_put_back=is_rolled_back(table.metadata.snapshots, snapshot),
         )
 
     def _files(self, scan: "DataScan") -> dict[str, "IcebergFile"]:
-        return {self._relative(task.file.file_path): task.file for task in scan.plan_files()}
+        tasks = list(scan.plan_files())
+        if any(task.delete_files for task in tasks):
+            raise rows_deleted_elsewhere(self._place.root)
+        return {self._relative(task.file.file_path): task.file for task in tasks}
 
     def _check_place(self, table: "Table") -> None:
         """Checks the table's location: a catalog knows tables by name, and can serve several

@@ -1,7 +1,7 @@
 """Versions of an Iceberg table: their properties, and which of them are expired."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
@@ -64,6 +64,21 @@ def version_of(snapshot: "Snapshot") -> Version:
     )
 
 
+def is_rolled_back(snapshots: Collection["Snapshot"], current: "Snapshot | None") -> bool:
+    """Returns whether the current version does not come after the newest of ours."""
+    ours = [each for each in snapshots if AT in _additional(each)]
+    if not ours:
+        return False
+    newest = max(ours, key=lambda each: each.sequence_number or 0)
+    by_id = {each.snapshot_id: each for each in snapshots}
+    at, wanted = current, newest.sequence_number or 0
+    while at is not None and at.snapshot_id != newest.snapshot_id:
+        if (at.sequence_number or 0) < wanted:
+            return True
+        at = by_id.get(at.parent_snapshot_id or 0)
+    return False
+
+
 def find_removable(
     snapshots: Collection["Snapshot"], *, older_than_ms: int, now_ms: int
 ) -> Sequence["Snapshot"]:
@@ -89,9 +104,12 @@ def find_removable(
     return found[-AT_ONCE:]
 
 
+def _additional(snapshot: "Snapshot") -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
 def _properties_of(snapshot: "Snapshot") -> dict[str, Any]:
-    summary = snapshot.summary
-    text = None if summary is None else summary.additional_properties.get(AT)
+    text = _additional(snapshot).get(AT)
     properties: dict[str, Any] = {} if text is None else json.loads(text)
     return properties
 

@@ -1,0 +1,210 @@
+"""Commits of other programs to a table of ours: what they leave unsaid is noticed, and never
+passed over."""
+
+import json
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import DataScan, FileScanTask, Table
+
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.sinks.sink import RebuildRecipe
+from headwater.sinks.spark.sink import SparkSink
+from tests.contract.sink_suite import ORDERS, by_id
+from tests.sinks.spark.orders import TABLE, applied, bench_of, iceberg_bench, many, state_of
+from tests.sinks.spark.targets import LakeBench
+from tests.slices import ScriptedTopic
+
+
+def delta_of(bench: LakeBench) -> DeltaTable:
+    return DeltaTable(bench.address("public.orders"))
+
+
+def iceberg_of(bench: LakeBench) -> Table:
+    catalog = load_catalog("headwater", type="sql", uri=f"sqlite:///{bench.path}/catalog.db")
+    return catalog.load_table(("headwater", "public_orders"))
+
+
+async def two_slices(bench: LakeBench, topic: ScriptedTopic) -> None:
+    for first in (0, 4):
+        topic.append(ORDERS, *many(first, 4))
+        await applied(bench, topic)
+
+
+async def rebuilt(sink: SparkSink, topic: ScriptedTopic) -> None:
+    shadow = await sink.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+    await sink.swap(TABLE)
+
+
+async def check_waits(bench: LakeBench, topic: ScriptedTopic) -> None:
+    """The table takes no slice until a rebuild, and all of its rows are there afterwards."""
+    topic.append(ORDERS, *many(8, 1))
+    sink = bench.sink()
+    await sink.committed_offsets([topic.name])
+    with pytest.raises(SinkRejected, match="a version without offsets"):
+        await sink.apply(topic.slice())
+    await rebuilt(sink, topic)
+    topic.append(ORDERS, *many(9, 1))
+    await applied(bench, topic)
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(10))
+
+
+async def vacuumed(bench: LakeBench) -> None:
+    """Delta writes a commit of its own for that."""
+    delta_of(bench).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+async def maintained(bench: LakeBench) -> None:
+    await bench.sink().maintain()
+
+
+@pytest.mark.parametrize("follows", [vacuumed, maintained])
+async def test_a_table_that_was_put_back_waits_whatever_is_committed_to_it_meanwhile(
+    follows: Callable[[LakeBench], Any], tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path, maintenance={"small_files": 2}), ScriptedTopic()
+    bench.chosen["tables"] = {"*": {"mode": "append"}}
+    bench.clock = SystemClock()
+    for first in (0, 2, 4):
+        topic.append(ORDERS, *many(first, 4 if first == 4 else 2))
+        await applied(bench, topic)
+    delta_of(bench).restore(1)
+
+    await follows(bench)
+
+    await check_waits(bench, topic)
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_a_table_put_back_to_some_version_before_its_swap_waits(
+    by_time: bool, tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    bench.clock = SystemClock()
+    await two_slices(bench, topic)
+    await rebuilt(bench.sink(), topic)
+    [*_, first] = delta_of(bench).history()
+    at = datetime.fromtimestamp(first["timestamp"] / 1_000, UTC)
+
+    delta_of(bench).restore(at if by_time else 0)
+
+    assert len(await bench.rows("public.orders")) == 4
+    await check_waits(bench, topic)
+
+
+async def test_a_table_that_is_put_back_to_a_version_of_its_own_offsets_goes_on(
+    tmp_path: Path,
+) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    await two_slices(bench, topic)
+    delta_of(bench).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    delta_of(bench).restore(1)
+    topic.append(ORDERS, *many(8, 1))
+
+    await applied(bench, topic)
+
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(9))
+
+
+async def test_an_iceberg_table_that_was_rolled_back_waits_for_its_rebuild(tmp_path: Path) -> None:
+    bench, topic = iceberg_bench(tmp_path), ScriptedTopic()
+    await two_slices(bench, topic)
+    table = iceberg_of(bench)
+
+    table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
+
+    await bench.sink().maintain()
+    await check_waits(bench, topic)
+
+
+def deletion_vector(row: int) -> dict[str, Any]:
+    """In Delta's own form within the log: a bitmap of one row, in the letters of Z85."""
+    bitmap = struct.pack("<IQIIIHHIH", 1_681_511_377, 1, 0, 12_346, 1, 0, 0, 16, row)
+    letters = (
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    )
+    padded, text = bitmap + bytes(-len(bitmap) % 4), ""
+    for [number] in struct.iter_unpack(">I", padded):
+        text += "".join(letters[number // 85**power % 85] for power in (4, 3, 2, 1, 0))
+    size = len(bitmap)
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": size, "cardinality": 1}
+
+
+def delete_of_delta(bench: LakeBench, row: int) -> None:
+    """As Spark deletes a row of a table with deletion vectors."""
+    [file] = state_of(bench).files
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    named = {"path": file.path, "partitionValues": {}, "dataChange": True, "size": file.size}
+    stats = json.dumps({"numRecords": file.rows})
+    actions = [
+        {"commitInfo": {"timestamp": 1, "operation": "DELETE"}},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features},
+        {"remove": named | {"deletionTimestamp": 1}},
+        {
+            "add": named
+            | {"modificationTime": 1, "stats": stats}
+            | {"deletionVector": deletion_vector(row)}
+        },
+    ]
+    log = Path(
+        bench.address("public.orders"), "_delta_log", f"{delta_of(bench).version() + 1:020d}.json"
+    )
+    log.write_text("".join(json.dumps(each) + "\n" for each in actions))
+
+
+async def test_rows_that_a_deletion_vector_takes_away_are_not_taken_for_rows_of_the_table(
+    tmp_path: Path,
+) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+    delete_of_delta(bench, 1)
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 2, 3]
+    sink = bench.sink()
+
+    with pytest.raises(SinkRejected, match="has deleted single rows"):
+        await sink.committed_offsets([topic.name])
+    with pytest.raises(SinkRejected, match="has deleted single rows"):
+        async with sink.contents(ORDERS, [topic.name]):
+            pass
+    topic.append(ORDERS, ("u", {"id": 3, "note": "b"}))
+    with pytest.raises(SinkRejected, match="has deleted single rows"):
+        await sink.apply(topic.slice())
+
+    assert await sink.drop_table(TABLE, [topic.name])
+    await applied_whole(bench, topic)
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3]
+
+
+async def test_rows_that_a_delete_file_takes_away_are_not_taken_for_rows_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg reads delete files and writes none."""
+    bench, topic = iceberg_bench(tmp_path), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+    really = DataScan.plan_files
+
+    def with_deletes(scan: DataScan) -> list[FileScanTask]:
+        return [FileScanTask(each.file, delete_files={each.file}) for each in really(scan)]
+
+    monkeypatch.setattr(DataScan, "plan_files", with_deletes)
+
+    with pytest.raises(SinkRejected, match="has deleted single rows"):
+        async with bench.sink().contents(ORDERS, [topic.name]):
+            pass
+
+
+async def applied_whole(bench: LakeBench, topic: ScriptedTopic) -> None:
+    sink = bench.sink()
+    assert await sink.committed_offsets([topic.name]) == {}
+    await sink.apply(topic.slice(start={0: 0}))

@@ -1,6 +1,8 @@
 """A shadow of a table in a directory of the live one, and the commit that swaps it in."""
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
 from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.objects.store import names_below
 from headwater.sinks.evolution import holds
 from headwater.sinks.fold import warn_of_other_key, warn_of_other_types
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
@@ -26,6 +29,9 @@ from headwater.sinks.spark.table_reader import layout_of
 
 if TYPE_CHECKING:
     from headwater.sinks.sink import AppliedOffsets
+
+
+COPY = re.compile(r"shadow-g(\d+)")
 
 
 def shadow_of(lake: Lake, recipe: RebuildRecipe) -> LakeShadow:
@@ -125,6 +131,18 @@ def _take_over(lake: Lake, table: TableId, live: LakeTableState, copy: LakeTable
     raise SinkUnavailable(
         "other writers keep changing the sink's state", pipeline=lake.context.pipeline
     )
+
+
+def forget_copies(lake: Lake, table: TableId) -> None:
+    """Forgets what is known of the copies of a table that is to be dropped outside of its
+    directory, so that no later copy is taken for one of them."""
+    named = (name.partition("/")[0] for name in names_below(lake.place_of(table).store))
+    generations = {int(found[1]) for each in named if (found := COPY.fullmatch(each))}
+    with suppress(SinkRejected):  # a table that cannot be read is dropped, too
+        if (live := lake.table(table).load()) is not None:
+            generations.add(live.generation + 1)
+    for generation in generations:
+        _forget(Lake(lake.settings, lake.context, LakeShadow(table, generation)), table)
 
 
 def _forget(copy: Lake, table: TableId) -> None:

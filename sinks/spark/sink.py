@@ -443,8 +443,11 @@ class SparkSink:
 
     def _drop_table(self, table: TableId, topics: frozenset[str]) -> list[str]:
         """Includes an unreadable table if the sink state says that it is ours."""
+        from headwater.sinks.spark.rebuild import forget_copies
+
         table_writer, head, removed = self._lake.table(table), self._ledger.head(), list[str]()
         if _is_ours(table_writer, is_known=not topics.isdisjoint(head.feeds)):
+            forget_copies(self._lake, table)
             table_writer.lake.drop()
             removed.append(f"table {table} under {table_writer.place.root}")
         for _ in range(ATTEMPTS_MAX):
@@ -460,11 +463,14 @@ class SparkSink:
 
     def _drop(self) -> list[str]:
         """Drops the tables that the sink state knows, unreadable ones included."""
+        from headwater.sinks.spark.rebuild import forget_copies
+
         removed, failures = list[str](), list[HeadwaterError]()
         for table_writer in self._find_known():
             try:
                 with failures_named(table=str(table_writer.table)):
                     if _is_ours(table_writer, is_known=True):
+                        forget_copies(self._lake, table_writer.table)
                         table_writer.lake.drop()
                         removed.append(
                             f"table {table_writer.table} under {table_writer.place.root}"

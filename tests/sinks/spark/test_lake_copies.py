@@ -245,3 +245,29 @@ def ends(bench: LakeBench) -> dict[int, tuple[str, int | None]]:
         row["id"]: (row["note"], row[DELETED_AT] and int(row[DELETED_AT].timestamp()))
         for row in found.to_pylist()
     }
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_a_copy_goes_with_its_table_when_that_is_dropped(
+    kind: str, is_whole: bool, tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path, format=kind), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+    recipe = RebuildRecipe(TABLE)
+    shadow = await bench.sink().shadow(recipe)
+    await shadow.committed_offsets([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+
+    sink = bench.sink()
+    await (sink.drop() if is_whole else sink.drop_table(TABLE, [topic.name]))
+
+    sink = bench.sink()
+    assert await sink.committed_offsets([topic.name]) == {}
+    await sink.apply(topic.slice(start={0: 0}))
+    shadow = await sink.shadow(recipe)
+    assert await shadow.committed_offsets([topic.name]) == {}
+    await shadow.apply(topic.slice(start={0: 0}))
+    await sink.swap(TABLE)
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3]

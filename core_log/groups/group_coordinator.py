@@ -241,9 +241,12 @@ class GroupCoordinator:
     async def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
-        group, error = self._existing(group_id)
-        if group is None:
+        error = self._check_name(group_id)
+        if error is not ErrorCode.NONE:
             return error, {}
+        group = self.find(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, {}
         is_consumer = group.rebalance.protocol_type == CONSUMER_PROTOCOL
         if group.state is not GroupState.EMPTY and not is_consumer:
             return ErrorCode.NON_EMPTY_GROUP, {}
@@ -260,9 +263,13 @@ class GroupCoordinator:
         }
 
     async def delete_group(self, group_id: str) -> ErrorCode:
-        group, error = self._existing(group_id)
-        if group is None:
+        """Deletes a group without members; one without a name has offsets, and can be deleted."""
+        error = self.check(group_id)
+        if error is not ErrorCode.NONE:
             return error
+        group = self.find(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
         shard = self._shard(group_id)
@@ -359,12 +366,6 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return None, error
         return self.find(group_id), ErrorCode.UNKNOWN_MEMBER_ID
-
-    def _existing(self, group_id: str) -> tuple[Group | None, ErrorCode]:
-        error = self._check_name(group_id)
-        if error is not ErrorCode.NONE:
-            return None, error
-        return self.find(group_id), ErrorCode.GROUP_ID_NOT_FOUND
 
     def _shard(self, group_id: str) -> GroupShard:
         return self._shards[self.partition_of(group_id)]

@@ -131,6 +131,13 @@ async def offsets_are_committed(told: Conversation) -> None:
     await told.leave("a", (a, None))
     await told.commit("outside, to an empty group", 9)
     await told.fetch("at last")
+    await told.fetch("of a topic that is not there", topic="nothing")
+    await told.fetch("of a topic that is not there, older", topic="nothing", version=7)
+    await told.delete("twice", told.name, told.name)
+    await told.commit("without a name", 5, group="")
+    await told.delete("without a name", "")
+    await told.fetch("without a name", group="")
+    await told.delete("without a name again", "")
 
 
 def identity(answer: Any) -> dict[str, Any]:

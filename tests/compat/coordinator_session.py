@@ -139,14 +139,15 @@ class Conversation:
 
     async def fetch(self, what: str, *, version: int = 9, **more: Any) -> None:
         stable, group = more.pop("stable", True), more.pop("group", self.name)
+        topic = more.pop("topic", "t")
         if version < 8:
-            topics = [offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+            topics = [offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
             answer = await self.ask(
                 offset_fetch.OffsetFetchRequest(group_id=group, topics=topics), version
             )
             found, error = answer.topics, answer.error_code
         else:
-            wanted = [offset_fetch.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+            wanted = [offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
             asked = offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=wanted)
             answer = await self.ask(
                 offset_fetch.OffsetFetchRequest(groups=[asked], require_stable=stable), version
@@ -181,9 +182,10 @@ class Conversation:
         ]
         self.hear(f"list: {what}", ours)
 
-    async def delete(self, what: str) -> None:
-        answer = await self.ask(DeleteGroupsRequest(groups_names=[self.name]), 2)
-        self.hear(f"delete: {what}", ErrorCode(answer.results[0].error_code).name)
+    async def delete(self, what: str, *names: str) -> None:
+        answer = await self.ask(DeleteGroupsRequest(groups_names=names or [self.name]), 2)
+        codes = [ErrorCode(each.error_code).name for each in answer.results]
+        self.hear(f"delete: {what}", *codes)
 
     async def init(self, what: str, **more: Any) -> Any:
         request = InitProducerIdRequest(

@@ -28,6 +28,6 @@ async def handle_delete_groups(
             error_code=denial(broker, context, AclOperation.DELETE, ResourceType.GROUP, group_id)
             or await broker.groups.delete_group(group_id),
         )
-        for group_id in request.groups_names
+        for group_id in dict.fromkeys(request.groups_names)
     ]
     return DeleteGroupsResponse(results=tuple(results))

@@ -38,7 +38,7 @@ def find(
 ) -> DescribedGroup:
     version = context.api_version
     error = denial(broker, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-    error = error or (broker.groups.check(group_id) if group_id else ErrorCode.INVALID_GROUP_ID)
+    error = error or broker.groups.check(group_id)  # also without a name, as in Kafka
     if error is not ErrorCode.NONE:
         return DescribedGroup(group_id=group_id, error_code=error)
     group = broker.groups.find(group_id)

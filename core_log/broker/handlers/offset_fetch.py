@@ -49,7 +49,9 @@ async def handle_offset_fetch(
         if group.topics is not None:
             wanted = [
                 (
-                    find_allowed(broker, context, DESCRIBE, each.name, each.topic_id, by_id=by_id),
+                    find_allowed(broker, context, DESCRIBE, "", each.topic_id, by_id=True)
+                    if by_id
+                    else _name(broker, context, each.name),
                     each.partition_indexes,
                 )
                 for each in group.topics

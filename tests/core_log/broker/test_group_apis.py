@@ -302,6 +302,21 @@ async def test_all_offsets_of_a_group_are_fetched(broker: Broker, version: int) 
         assert group.topics[0].topic_id == topic_id(broker)
 
 
+@pytest.mark.parametrize("version", [1, 7, 8, 9])
+async def test_a_topic_that_is_not_there_has_no_offset(broker: Broker, version: int) -> None:
+    wanted = OffsetFetchRequestTopics(name="gone", partition_indexes=(0,))
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=(wanted,)),))
+    if version < 8:
+        one = OffsetFetchRequestTopic(name="gone", partition_indexes=(0,))
+        request = OffsetFetchRequest(group_id="g", topics=(one,))
+
+    answer = await ask(broker, request, version)
+
+    group = answer if version < 8 else answer.groups[0]
+    [partition] = group.topics[0].partitions
+    assert (partition.committed_offset, partition.error_code) == (-1, ErrorCode.NONE)
+
+
 async def test_an_offset_of_a_deleted_topic_is_not_its_successors(broker: Broker) -> None:
     await commit(broker, 10, 5)
     stale = OffsetFetchRequestTopics(topic_id=UUID(int=9), partition_indexes=(0,))
@@ -361,16 +376,34 @@ async def test_a_group_is_described_with_its_members(broker: Broker, version: in
 
 async def test_groups_are_deleted_when_nobody_is_in_them(broker: Broker) -> None:
     member_id = await member(broker)
-    request = DeleteGroupsRequest(groups_names=("g", "h", ""))
+    request = DeleteGroupsRequest(groups_names=("g", "h", "g"))
 
     with_member = await ask(broker, request)
     leaving = LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id=member_id),))
     await ask(broker, leaving)
     without = await ask(broker, request)
 
-    unknown, nameless = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID
-    assert codes(with_member.results) == [ErrorCode.NON_EMPTY_GROUP, unknown, nameless]
-    assert codes(without.results) == [ErrorCode.NONE, unknown, nameless]
+    unknown = ErrorCode.GROUP_ID_NOT_FOUND
+    assert codes(with_member.results) == [ErrorCode.NON_EMPTY_GROUP, unknown]
+    assert codes(without.results) == [ErrorCode.NONE, unknown]
+
+
+async def test_offsets_of_a_group_without_a_name_are_described_and_deleted(broker: Broker) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topic = OffsetCommitRequestTopic(name="orders", partitions=(partition,))
+    deletion = DeleteGroupsRequest(groups_names=("",))
+
+    never = await ask(broker, deletion)
+    await ask(broker, OffsetCommitRequest(group_id="", topics=(topic,)), 9)
+    described = await ask(broker, DescribeGroupsRequest(groups=("",)))
+    deleted = await ask(broker, deletion)
+    wanted = OffsetFetchRequestGroup(group_id="", topics=None)
+    left = await ask(broker, OffsetFetchRequest(groups=(wanted,)))
+
+    assert codes(never.results) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    assert described.groups[0].group_state == "Empty"
+    assert codes(deleted.results) == [ErrorCode.NONE]
+    assert list(left.groups[0].topics) == []
 
 
 async def test_offsets_are_deleted_where_nobody_reads(broker: Broker) -> None:

@@ -371,4 +371,4 @@ async def test_a_group_has_a_name() -> None:
     assert (await groups.coordinator.join("", joining())).error is ErrorCode.INVALID_GROUP_ID
     assert (await groups.coordinator.leave("", []))[0] is ErrorCode.INVALID_GROUP_ID
     assert groups.coordinator.heartbeat("", "m", 1) is ErrorCode.INVALID_GROUP_ID
-    assert await groups.coordinator.delete_group("") is ErrorCode.INVALID_GROUP_ID
+    assert (await groups.coordinator.delete_offsets("", []))[0] is ErrorCode.INVALID_GROUP_ID

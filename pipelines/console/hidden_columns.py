@@ -13,6 +13,7 @@ from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.pipelines.journal.schemas import all_schemas_of
 from headwater.pipelines.terminal.record_lines import to_json_value
+from headwater.pipelines.time_travel.history.key_history import key_text
 
 VALUE_CHARACTERS_MAX = 2_000
 WHOLE_CHARACTERS_MAX = 1 << 20
@@ -107,8 +108,9 @@ class ShownTable:
         return [shown_value(row.get(name), characters_max) for name in self.names]
 
     def key(self, key: Mapping[str, Any]) -> str:
-        """A hidden key is a number that means nothing outside of this console."""
-        text = ", ".join(shown_value(key.get(name)) or "" for name in self.schema.key)
+        """As it is written for commands; a hidden key is a number that means nothing outside of
+        this console."""
+        text = key_text(self.schema, key)
         if not self.is_key_hidden:
             return text
         digest = hmac.new(self.secret, text.encode(errors="replace"), hashlib.sha256)

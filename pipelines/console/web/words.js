@@ -53,6 +53,21 @@ export function byKey(changes) {
 // Within a partition the offsets are the order.
 const inOrder = (changes) => [...changes].sort((a, b) => (a.partition === b.partition ? a.offset - b.offset : a.visible_ms - b.visible_ms));
 
+// The values of a key, by its columns: it is written as for commands, `7,abc` or a list of JSON.
+export function keyParts(text, size) {
+  try {
+    const found = JSON.parse(text);
+    if (Array.isArray(found) && found.length === size) return found;
+  } catch { /* it is plain */ }
+  return size === 1 ? [text] : text.split(",");
+}
+
+// A command for a shell, in which any key is one word and no option.
+export function rowsCommand(table, key, moment) {
+  const word = /^[\w.,:@%+=/-]+$/.test(key) ? key : `'${key.replaceAll("'", "'\\''")}'`;
+  return key.startsWith("-") ? `headwater rows ${table} --as-of ${moment} -- ${word}` : `headwater rows ${table} ${word} --as-of ${moment}`;
+}
+
 // The index of the last change that shows as of a moment; -1 where there was none yet.
 export function shownAt(changes, atMs) {
   let low = 0, high = changes.length;

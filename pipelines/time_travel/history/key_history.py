@@ -2,11 +2,13 @@
 records say about keys."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from datetime import time
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -189,6 +191,8 @@ def _key_row(schema: TableSchema, given: str) -> pa.RecordBatch:
 def _cast(text: str, kind: pa.DataType) -> pa.Array:
     if pa.types.is_binary(kind):
         return pa.array([bytes.fromhex(text.removeprefix("\\x"))], kind)
+    if pa.types.is_time(kind):
+        return pa.array([time.fromisoformat(text)], kind)
     if pa.types.is_timestamp(kind):
         plain = pa.array([text.removesuffix("Z").replace("T", " ")])
         return plain.cast(pa.timestamp(kind.unit)).cast(kind)
@@ -221,6 +225,24 @@ def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
         + (",".join(f"{name}=..." for name in names) if len(names) > 1 else "its value"),
         table=str(schema.table),
     )
+
+
+def key_text(schema: TableSchema, key: Mapping[str, Any]) -> str:
+    """The key as it is written for commands, so that it is found by this very text: `42`, `7,abc`,
+    or a list of JSON where that could be read in two ways."""
+    texts = {name: _value_text(key.get(name)) for name in schema.key}
+    plain = ",".join(texts.values())
+    with suppress(ConfigError):
+        if _key_texts(schema, plain) == texts:
+            return plain
+    return orjson.dumps([*texts.values()]).decode()
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    plain = to_json_value(value)
+    return plain if isinstance(plain, str) else orjson.dumps(plain, default=str).decode()
 
 
 async def stored_schema(log: Log, pipeline: str, table: str) -> StoredSchema:

@@ -175,6 +175,9 @@ CASES = """async () => {
       w.bothSides({ log: { id: "1", v: "a" }, there: { id: "1", v: null } }),
       w.bothSides({ log: { id: "1" }, there: null }), w.bothSides({ log: null, there: null }),
     ].map((each) => each.map((parts) => parts.map((part) => part ?? String(part)))),
+    parts: [["7", 1], ["7,abc", 2], ['["x, y","z"]', 2], ['["7"]', 1], ["[1", 1]]
+      .map((each) => w.keyParts(...each)),
+    commands: ["7,abc", "-5", "it's", ""].map((key) => w.rowsCommand("shop/a", key, "0Z")),
     spans: [12, 1500, 65_000, 3_700_000, 90_000_000].map(w.span),
     clear: [w.toClearMs(1000, 10, 60), w.toClearMs(1000, 60, 10), w.toClearMs(0, 0, 5)],
     at: [null, 5, 10, 25].map((ms) => g.indexAt([10, 20, 30], ms)),
@@ -204,6 +207,13 @@ def test_the_words_of_the_pages(browser: Browser) -> None:
         "keys": [["a", [0, 1]], ["b", [1, 2]]],
         "changed": ["b", "c"],
         "sides": [[["v", "a", "null"]], [["id", "1", "undefined"]], []],
+        "parts": [["7"], ["7", "abc"], ["x, y", "z"], ["7"], ["[1"]],
+        "commands": [
+            "headwater rows shop/a 7,abc --as-of 0Z",
+            "headwater rows shop/a --as-of 0Z -- -5",
+            "headwater rows shop/a 'it'\\''s' --as-of 0Z",
+            "headwater rows shop/a '' --as-of 0Z",
+        ],
         "spans": ["12 ms", "1.5 s", "1 min", "1 h 1 min", "1 d"],
         "clear": [20_000, None, None],
         "at": [2, -1, 0, 1],

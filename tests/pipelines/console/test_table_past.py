@@ -2,9 +2,12 @@
 all rows of its transaction."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,6 +32,7 @@ from headwater.pipelines.time_travel.history.key_history import (
 )
 from tests.pipelines.pipeline_in_memory import PIPELINE, Change, tables_of
 from tests.served_log import ServedLog, served_log
+from tests.slices import changes_of, schema_of
 
 KEYS = range(6)
 START_MS = 1_750_000_000_000
@@ -154,6 +158,45 @@ def test_the_activity_counts_every_record(served: ServedLog) -> None:
         told = await activity(served.log, stored.topic, now_ms=2_000_000_000_000)
         bounds = await served.log.bounds([TopicPartition(stored.topic, 0)])
         assert sum(told.counts) == next(iter(bounds.values())).end
+
+    served.run(look)
+
+
+KEYS_OF_A_KIND: dict[str, tuple[dict[str, pa.DataType], list[tuple[Any, ...]]]] = {
+    "texts": (
+        {"a": pa.string()},
+        [("5",), ("a=5",), ('["5"]',), ('{"a":"5"}',), ("",), ("x, y",), ("k" * 2_001,)],
+    ),
+    "long": ({"a": pa.string()}, [("k" * 2_500,), ("k" * 2_501,)]),
+    "pairs": (
+        {"a": pa.string(), "b": pa.string()},
+        [("x, y", "z"), ("x", "y, z"), ("[1", "2]"), ("a=1", "b=2"), ("", " "), ("7", "abc")],
+    ),
+    "numbers": ({"a": pa.int64(), "b": pa.string()}, [(7, "abc"), (7, " abc"), (-7, "")]),
+    "bytes": ({"a": pa.binary()}, [(b"\xff\xfe",), (b"abcd",), (b"\xab\xcd",)]),
+    "times": (
+        {"a": pa.timestamp("us", "UTC"), "b": pa.date32(), "c": pa.time64("us"), "d": pa.bool_()},
+        [(datetime(2026, 1, 2, 3, 4, 5, 678, UTC), date(2026, 1, 2), time(1, 2, 3, 4), True)],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KEYS_OF_A_KIND)
+def test_every_key_is_found_by_the_text_that_is_shown_for_it(served: ServedLog, kind: str) -> None:
+    types, keys = KEYS_OF_A_KIND[kind]
+    schema = schema_of("public.orders", key=tuple(types), **types, value=pa.string())
+    rows = [dict(zip(types, key, strict=True)) for key in keys]
+    served.write((changes_of(schema, *[("c", row) for row in rows]),))
+
+    async def look() -> None:
+        stored = await stored_schema(served.log, PIPELINE, "orders")
+        told = await recent_changes(served.log, stored, view_of(stored))
+        assert len({each.key for each in told.changes}) == len(keys)
+        for each in told.changes:
+            assert each.key is not None
+            found = await changes_of_key(served.log, stored, view_of(stored), each.key)
+            assert [(one.key, one.offset) for one in found.changes] == [(each.key, each.offset)]
 
     served.run(look)
 

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { fetched, place } from "../api.js";
 import { past, status } from "../live.js";
 import { A, Command, List, Loading, Pill, Problem, Spark, Tabs, address, html, useAnswer } from "../ui.js";
-import { OPERATIONS, byKey, changedColumns, clock, count, day, plural, rate, shownAt, span } from "../words.js";
+import { OPERATIONS, byKey, changedColumns, clock, count, day, keyParts, plural, rate, rowsCommand, shownAt, span } from "../words.js";
 import { CommandButton, DifferingKeys } from "./dialog.js";
 import { Graphs } from "./graphs.js";
 import { Act, Verified } from "./overview.js";
@@ -155,7 +155,7 @@ function Machine({ pipeline, table }) {
       <${Strip} flow=${flow} atMs=${atMs} set=${slide} marks=${key?.changes ?? []}><${Marks} entries=${events} flow=${flow} /><//>
       <div class="ends"><span>${clock(flow.from_ms, false)}</span><span>${looked(loaded)}</span><span>${clock(flow.to_ms, false)}</span></div>
       <form class="then" onSubmit=${search}><label for="key">Key (${loaded.key.join(", ")})</label><input id="key" value=${wanted} placeholder="all that changed last" onInput=${(event) => setWanted(event.target.value)} />
-        <button class="button">Show</button>${chosen ? html`<${Command}>${`headwater rows ${pipeline}/${table} ${chosen} --as-of ${moment.slice(0, 23)}Z`}<//>` : null}</form>
+        <button class="button">Show</button>${chosen ? html`<${Command}>${rowsCommand(`${pipeline}/${table}`, chosen, `${moment.slice(0, 23)}Z`)}<//>` : null}</form>
       ${problem ? html`<${Problem} of=${problem} />` : null}</section>
     ${keys.length ? html`<div class="split"><${Rows} loaded=${loaded} atMs=${atMs} chosen=${chosen} choose=${setChosen} />
       ${key ? html`<${History} name=${loaded.key.join(", ")} columns=${loaded.columns} of=${key} atMs=${atMs} pick=${pick} />` : null}</div>`
@@ -208,7 +208,7 @@ function Row({ of, columns, keyNames, atMs, freshMs, isChosen, choose }) {
 
 function cellText(of, row, value, column, keyNames, j) {
   if (row) return value == null ? "null" : value;
-  if (keyNames.includes(column.name)) return keyNames.length === 1 ? of.key : of.key.split(", ")[keyNames.indexOf(column.name)] ?? "";
+  if (keyNames.includes(column.name)) return keyParts(of.key, keyNames.length)[keyNames.indexOf(column.name)] ?? "";
   return j === keyNames.length ? "no row known" : "";
 }
 

@@ -310,7 +310,11 @@ class ActiveController:
                 return voters - {voting[each.node_id]} if len(voters) > 1 else None
         if len(voters) == 1:
             return voters | set(ready[:2]) if len(ready) >= 2 else None
-        return voters | {ready[0]} if ready and len(voters) < VOTERS else None
+        if len(voters) >= VOTERS:  # only whose lost disk has just cost a vote gets one
+            before = quorum.voters.before_latest
+            left = {each.node_id for each in before - voters}
+            ready = [each for each in ready if each.node_id in left and each not in before]
+        return voters | {ready[0]} if ready else None
 
 
 VOTERS = 3

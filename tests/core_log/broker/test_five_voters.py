@@ -8,6 +8,7 @@ import pytest
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from headwater.core_log.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.replicated_topic import create, produce, record_of, start_three, stored
 
@@ -43,7 +44,7 @@ async def add_voter(cluster: Cluster, node_id: int) -> None:
     assert code is ErrorCode.NONE
 
 
-async def test_a_cluster_of_five_voters_goes_on_without_any_two(cluster: Cluster) -> None:
+async def start_five(cluster: Cluster) -> None:
     await start_three(cluster)
     for node_id in (4, 5):
         await cluster.start(node_id)
@@ -51,6 +52,10 @@ async def test_a_cluster_of_five_voters_goes_on_without_any_two(cluster: Cluster
     await cluster.until(
         lambda: all(votes(each) == [1, 2, 3, 4, 5] for each in cluster.brokers.values())
     )
+
+
+async def test_a_cluster_of_five_voters_goes_on_without_any_two(cluster: Cluster) -> None:
+    await start_five(cluster)
     await create(cluster)
     await produce(cluster, "of five")
 
@@ -74,11 +79,41 @@ async def test_a_cluster_of_five_voters_goes_on_without_any_two(cluster: Cluster
     assert votes(cluster.brokers[1]) == [1, 2, 3, 4, 5]
 
 
+async def test_one_of_five_voters_votes_again_after_its_disk_is_lost(cluster: Cluster) -> None:
+    await start_five(cluster)
+    cluster.kill(5)
+    await cluster.until(lambda: 5 not in cluster.brokers[1].image.alive)
+    del cluster.files[5]
+
+    fifth = await cluster.start(5)
+
+    await cluster.until(lambda: fifth.quorum.replica in cluster.brokers[1].quorum.voters)
+    assert votes(cluster.brokers[1]) == [1, 2, 3, 4, 5]
+
+
+async def test_a_fourth_voter_brings_no_fifth(cluster: Cluster) -> None:
+    await start_five(cluster)
+    asked = RemoveRaftVoterRequest(
+        cluster_id=cluster.cluster_id,
+        voter_id=5,
+        voter_directory_id=cluster.brokers[5].quorum.replica.directory_id,
+    )
+    client = await cluster.client_of(1)
+
+    assert (await client.ask(asked)).error_code == ErrorCode.NONE
+
+    client.close()
+    controller = cluster.controller
+    assert controller is not None
+    quorum = controller.quorum.quorum
+    fifth = cluster.brokers[5].quorum.replica
+    await cluster.until(lambda: quorum.progress[fifth] >= quorum.high_watermark)
+    controller.active_controller._propose_voters(controller.clock.monotonic_ms())
+    assert votes(controller) == [1, 2, 3, 4]
+
+
 async def test_a_minority_of_five_elects_nobody(cluster: Cluster) -> None:
-    await start_three(cluster)
-    for node_id in (4, 5):
-        await cluster.start(node_id)
-        await add_voter(cluster, node_id)
+    await start_five(cluster)
     for node_id in (1, 2, 3):
         cluster.kill(node_id)
 

@@ -77,25 +77,31 @@ class Cluster:
             inquiry.add_done_callback(lambda _: self._inquiries.pop(node, None))
 
     async def _inquire(self, silent: Node, asked: "asyncio.Future[memoryview]") -> None:
-        """Disconnects the silent broker as soon as another says that it is not in the cluster; it
-        is asked as long as the answer is awaited."""
+        """Asks as long as the answer is awaited."""
         while not asked.done():
-            for node in self._candidates():
-                if node.address == silent.address or asked.done():
-                    continue
-                with suppress(RetriableFailure, HeadwaterError, TimeoutError):
-                    async with asyncio.timeout(INQUIRY_S):
-                        said = await node.ask(MetadataRequest(topics=[]))
-                    live = {(each.host, each.port) for each in said.brokers}
-                    if (silent.host, silent.port) not in live:
-                        self._leave(silent)
-                        return
-                    break
+            if await self.leave_if_gone(silent):
+                return
             await asyncio.sleep(INQUIRY_S)
 
-    def _leave(self, silent: Node) -> None:
+    async def leave_if_gone(self, doubted: Node) -> bool:
+        """Disconnects a broker of which another one says that it is not in the cluster; returns
+        whether it has said so."""
+        for node in self._candidates():
+            if node.address == doubted.address:
+                continue
+            with suppress(RetriableFailure, HeadwaterError, TimeoutError):
+                async with asyncio.timeout(INQUIRY_S):
+                    said = await node.ask(MetadataRequest(topics=[]))
+                live = {(each.host, each.port) for each in said.brokers}
+                if (doubted.host, doubted.port) in live:
+                    return False
+                self._leave(doubted)
+                return True
+        return False
+
+    def _leave(self, gone: Node) -> None:
         for node in (*self._seeds, *self._nodes.values()):
-            if node.address == silent.address:
+            if node.address == gone.address:
                 node.disconnect()
 
     def close(self) -> None:

@@ -13,6 +13,9 @@ from headwater.core_log.protocol.message import Request
 from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 A = TypeVar("A")
+DOUBTED_FROM = 10
+"""Attempts after which others are asked about the coordinator: one that is cut off from them goes
+on as before, and ends no transaction."""
 FIND_ONE = 3  # the last version of FindCoordinator for one key at a time
 
 
@@ -44,8 +47,13 @@ class Coordinators:
         """Repeats the request while a code that `codes` finds in the answer requires it. `wait_ms`
         is the longest time that the broker may wait before it answers, on a connection of its own.
         """
+        attempts = 0
 
         async def attempt() -> A:
+            nonlocal attempts
+            attempts += 1
+            if attempts % DOUBTED_FROM == 0:
+                await self._doubt(kind, key)
             node = await self._coordinator(kind, key)
             try:
                 if wait_ms:
@@ -62,6 +70,11 @@ class Coordinators:
             return said
 
         return await self._cluster.persist(attempt, for_ms=for_ms)
+
+    async def _doubt(self, kind: Coordinates, key: str) -> None:
+        node = self._cluster.node(self._found.get((kind, key), -1))
+        if node is not None and await self._cluster.leave_if_gone(node):
+            self._forget(kind, key)
 
     def _forget(self, kind: Coordinates, key: str) -> None:
         self._found.pop((kind, key), None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,15 @@ from headwater.core_log.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
+from headwater.core_log.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest
+from headwater.core_log.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from headwater.core_log.protocol.messages.list_offsets import ListOffsetsRequest
 from headwater.core_log.protocol.messages.metadata import MetadataRequest
 from headwater.core_log.protocol.messages.produce import (
@@ -147,6 +156,31 @@ async def test_a_silent_broker_that_is_still_in_the_cluster_is_waited_for() -> N
     assert [node for node, _ in cluster.requests(ProduceRequest)] == [2]
     assert all(channel.is_open for channel in cluster.channels)
     appending.cancel()
+
+
+async def test_a_coordinator_that_is_cut_off_from_the_others_is_left() -> None:
+    cluster = ScriptedCluster(brokers=3)
+
+    def find(node: int, _: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        found = 1 if node == 1 else 3
+        return FindCoordinatorResponse(node_id=found, host=f"broker{found}", port=9092)
+
+    def metadata(node: int, request: MetadataRequest) -> Any:
+        said = cluster._metadata(node, request)
+        return said if node == 1 else replace(said, brokers=said.brokers[1:])
+
+    def identify(node: int, _: InitProducerIdRequest) -> InitProducerIdResponse:
+        if node == 1:
+            return InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
+        return InitProducerIdResponse(producer_id=7, producer_epoch=0)
+
+    cluster.on(FindCoordinatorRequest, find)
+    cluster.on(MetadataRequest, metadata)
+    cluster.on(InitProducerIdRequest, identify)
+
+    await cluster.log().writer("w")
+
+    assert [node for node, _ in cluster.requests(InitProducerIdRequest)][-2:] == [1, 3]
 
 
 async def test_knowledge_of_leaders_is_not_asked_for_again_without_need() -> None:

@@ -107,7 +107,7 @@ class IdempotentClient(ForeignClient):
     def _on_answer(self, sent: Sent, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self._answered += 1
-            sent.offsets[sent.values[0][1]] = message.offset()
+            note_offset(sent, sent.values[0][1], message)
             sent.outcome = Outcome.COMMITTED
 
     def end(self) -> None:
@@ -182,7 +182,7 @@ class TransactionalClient(ForeignClient):
 
     def _on_answer(self, sent: Sent, error: KafkaError | None, message: Any) -> None:
         if error is None:
-            sent.offsets[message.value().decode()] = message.offset()
+            note_offset(sent, message.value().decode(), message)
 
     def _until_done(self, step: Callable[[], object]) -> None:
         while True:
@@ -192,6 +192,13 @@ class TransactionalClient(ForeignClient):
             except KafkaException as error:
                 if not error.args[0].retriable() or self.is_over:
                     raise
+
+
+def note_offset(sent: Sent, value: str, message: Any) -> None:
+    """A broker that has a repeated batch already need not remember where: Kafka knows the last five
+    of a producer, and librdkafka then names no offset."""
+    if message.offset() is not None:
+        sent.offsets[value] = message.offset()
 
 
 class GroupClient(ForeignClient):

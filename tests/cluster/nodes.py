@@ -1,5 +1,5 @@
-"""Three nodes in processes of their own, of Apache Kafka or of ours, to be killed, frozen, stopped
-and wiped."""
+"""Three nodes, or more, in processes of their own, of Apache Kafka or of ours, to be killed,
+frozen, stopped and wiped."""
 
 import os
 import shutil
@@ -57,12 +57,13 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 class Nodes:
-    """Nodes 1 to 3, each under its address and with its files, whatever happens to its process."""
+    """Nodes 1 to 3, or more, each under its address and with its files, whatever happens to its
+    process."""
 
-    def __init__(self, directory: Path, links: Links | None = None) -> None:
+    def __init__(self, directory: Path, links: Links | None = None, count: int = COUNT) -> None:
         """With links each node runs in a namespace of its own, and they can be cut."""
         self.directory, self.links = directory, links
-        ports = free_ports(COUNT)
+        ports = free_ports(count)
         self.addresses: Mapping[int, str] = {
             node: f"127.0.0.1:{port}" for node, port in enumerate(ports, start=1)
         }
@@ -206,10 +207,11 @@ class KafkaNodes(Nodes):
         *,
         properties: str = QUICK,
         racks: Mapping[int, str] | None = None,
+        count: int = COUNT,
     ) -> None:
-        super().__init__(directory, links)
+        super().__init__(directory, links, count)
         self._java = java
-        self._controllers = dict(zip(self.addresses, free_ports(COUNT), strict=True))
+        self._controllers = dict(zip(self.addresses, free_ports(count), strict=True))
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in self._controllers.items())
         for node in self.addresses:
             text = PROPERTIES.format(
@@ -254,10 +256,11 @@ class HeadwaterNodes(Nodes):
         racks: Mapping[int, str] | None = None,
         former: Path | None = None,
         secret: Path | None = None,
+        count: int = COUNT,
     ) -> None:
         """`secret` is the cluster's. With `former`, the directory of an older version, they run
         that until they are upgraded."""
-        super().__init__(directory, links)
+        super().__init__(directory, links, count)
         self._settings, self._racks, self._secret = settings, racks or {}, secret
         self._former = former or PROJECT
         self._projects = dict.fromkeys(self.addresses, self._former)

@@ -1,15 +1,19 @@
 """Scenarios as text: a line is a step, and every cluster is played the same ones."""
 
 import asyncio
+import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from subprocess import PIPE
+from typing import Any
 
 from headwater.core_log.model.log import TopicPartition
 from tests.cluster.links import Links
-from tests.cluster.nodes import COUNT, Nodes
+from tests.cluster.nodes import COUNT, PROJECT, Nodes
 from tests.cluster.stored_logs import differences
 from tests.cluster.view import ClusterView
 from tests.cluster.workload import PROGRESS_S_MAX, Workload
@@ -22,11 +26,12 @@ OF_NODES = {"kill", "stop", "start", "pause", "resume", "wipe", "upgrade", "down
 OF_LINKS = {"isolate", "deafen", "mute", "separate"}
 """What is done to the links of a node."""
 WHOM = (
-    r"(it|them|all|others|controller|node \d+|(leader|follower|followers) of \S+-\d+"
-    r"|(group )?coordinator of \S+)"
+    r"(it|them|all|others|controller|controller and another|node \d+"
+    r"|(leader|follower|followers) of \S+-\d+|(group )?coordinator of \S+)"
 )
 ONE_STEP = re.compile(
-    rf"work \d+|in sync|led|refused|heal links|({'|'.join(sorted(OF_NODES | OF_LINKS))}) {WHOM}"
+    r"nodes \d+|work \d+|in sync|led|refused|heal links|all vote|status|move \S+ to all"
+    rf"|({'|'.join(sorted(OF_NODES | OF_LINKS))}) {WHOM}"
 )
 GROUP_KIND, TRANSACTION_KIND = 0, 1
 
@@ -61,12 +66,20 @@ def parse(text: str) -> list[Step]:
     return steps
 
 
+def node_count(steps: Sequence[Step]) -> int:
+    """Three, if the first line does not say another number."""
+    name, _, count = steps[0].line.partition(" ")
+    return int(count) if name == "nodes" else COUNT
+
+
 class Play:
     """One scenario on one cluster."""
 
     def __init__(self, nodes: Nodes, random: Random, say: Callable[[str], None] = print) -> None:
         self._nodes, self._say = nodes, say
-        self._view = ClusterView(nodes.addresses)
+        self._view, self._random = ClusterView(nodes.addresses), random
+        self._votes = COUNT
+        """Voters that there are; a cluster has no more by itself."""
         self._workload = Workload(nodes.bootstrap, random)
         self._it: Sequence[int] = []
         """The nodes that the last step was about."""
@@ -120,12 +133,13 @@ class Play:
         match line.split():
             case ["work", count]:
                 await self._workload.work(int(count))
-            case ["in", "sync"]:
-                await self.wait_in_sync()
-            case ["led"]:
-                await self._led()
-            case ["refused"]:
-                assert await self._workload.is_refused(), "a write was acknowledged"
+            case ["all", "vote"]:
+                self._votes = len(self._nodes.addresses)
+                await self._until(lambda: self._view.give_votes(self._nodes.awake))
+            case ["move", topic, "to", "all"]:
+                nodes = ",".join(map(str, self._nodes.addresses))
+                moved = await self._headwater("cluster", "move", topic, "--to", nodes)
+                assert moved["ok"], moved
             case [verb, *whom] if verb in OF_NODES:
                 self._it = await self._find(" ".join(whom))
                 self._say(f"    node {' and '.join(map(str, self._it))}")
@@ -135,6 +149,22 @@ class Play:
                 await self._cut(verb, " ".join(whom))
             case ["heal", "links"]:
                 await self._links.heal()
+            case _:
+                await self._hold(line)
+
+    async def _hold(self, line: str) -> None:
+        """Returns once it is as the line says."""
+        match line.split():
+            case ["nodes", count]:
+                assert len(self._nodes.addresses) == int(count), "the first line says how many"
+            case ["in", "sync"]:
+                await self.wait_in_sync()
+            case ["led"]:
+                await self._led()
+            case ["status"]:
+                await self._until(self._wrong_status)
+            case ["refused"]:
+                assert await self._workload.is_refused(), "a write was acknowledged"
             case _:
                 raise AssertionError(f"no such step: {line!r}")
 
@@ -170,6 +200,10 @@ class Play:
                 return list(self._nodes.addresses)
             case ["others"]:
                 return [each for each in self._nodes.addresses if each not in self._it]
+            case ["controller", "and", "another"]:
+                first = await self._view.controller(self._nodes.awake)
+                others = [each for each in self._nodes.awake if each not in first]
+                return [*first, self._random.choice(others)] if first else []
             case ["node", number]:
                 return [int(number)]
         return await self._told(whom)
@@ -193,14 +227,15 @@ class Play:
         raise AssertionError(f"nobody is called so: {whom!r}")
 
     async def wait_in_sync(self) -> None:
-        await self._until_sound(COUNT)
+        await self._until(lambda: self._problems(len(self._nodes.addresses)))
 
     async def _led(self) -> None:
-        await self._until_sound(1)
+        await self._until(lambda: self._problems(1))
 
-    async def _until_sound(self, replicas: int) -> None:
+    async def _until(self, look: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        """Waits until there are no problems."""
         end_s = asyncio.get_running_loop().time() + PROGRESS_S_MAX
-        while problems := await self._problems(replicas):
+        while problems := await look():
             self._nodes.check()
             assert asyncio.get_running_loop().time() < end_s, problems
             await asyncio.sleep(LOOK_S)
@@ -209,7 +244,31 @@ class Play:
         """Whoever is in sync everywhere may still have no vote: with it another one may die."""
         awake = self._nodes.awake
         problems = await self._view.out_of_sync(awake, replicas)
-        return problems or (await self._view.without_vote(awake) if replicas > 1 else [])
+        if problems or replicas == 1:
+            return problems
+        return await self._view.without_vote(awake, max(0, replicas - self._votes))
+
+    async def _wrong_status(self) -> Sequence[str]:
+        """Everybody is to be named as a voter, and as away who is."""
+        told = await self._headwater("cluster", "status")
+        if told["data"] is None or len(told["data"]["nodes"]) != len(self._nodes.addresses):
+            return [str(told)]
+        awake = self._nodes.awake
+        return [
+            f"node {each['node']} is {each['vote']} and {each['address']}"
+            for each in told["data"]["nodes"]
+            if each["vote"] not in ("leader", "voter")
+            or (each["address"] == "away") is (each["node"] in awake)
+        ]
+
+    async def _headwater(self, *words: str) -> dict[str, Any]:
+        """Returns the answer of a command."""
+        program = [sys.executable, "-m", "headwater.pipelines.cli", *words, "--json"]
+        where = ["--bootstrap", ",".join(self._nodes.bootstrap)]
+        process = await asyncio.create_subprocess_exec(*program, *where, cwd=PROJECT, stdout=PIPE)
+        said, _ = await process.communicate()
+        answer: dict[str, Any] = json.loads(said)
+        return answer
 
 
 def partition_of(text: str) -> TopicPartition:

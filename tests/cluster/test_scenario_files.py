@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.scenario import Step, parse, scenarios
+from tests.cluster.scenario import Step, node_count, parse, scenarios
 
 KINDS = ("processes", "links", "upgrade")
 
@@ -12,6 +12,11 @@ def test_lines_are_steps_and_indented_ones_are_repeated() -> None:
 
     body = [Step("kill node 1"), Step("start it")]
     assert steps == [Step("work 5"), Step("2 times:", body, 2), Step("in sync")]
+
+
+def test_a_first_line_says_how_many_nodes_there_are() -> None:
+    assert node_count(parse("# why\nnodes 5\nwork 5\n")) == 5
+    assert node_count(parse("work 5\n")) == 3
 
 
 def test_an_indented_step_without_a_repetition_is_refused() -> None:
@@ -28,6 +33,9 @@ def test_an_indented_step_without_a_repetition_is_refused() -> None:
         "kill",
         "kill nobody",
         "kill node one",
+        "kill controller and",
+        "nodes many",
+        "move orders",
         "kill leader of orders",
         "isolate leader orders-0",
         "heal",

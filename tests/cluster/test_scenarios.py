@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.links import Links, can_have_namespaces
 from tests.cluster.nodes import COUNT, HeadwaterNodes, KafkaNodes, Nodes
-from tests.cluster.scenario import Play, Step, parse, scenarios
+from tests.cluster.scenario import Play, Step, node_count, parse, scenarios
 from tests.contract.apache_kafka import java
 
 SEED = 19
@@ -21,18 +21,19 @@ pytestmark = [
     pytest.mark.long("compat"),
 ]
 
-MakeNodes = Callable[[Links | None], Nodes]
+MakeNodes = Callable[[Links | None, int], Nodes]
 
 
 @pytest.fixture(params=["headwater", pytest.param("apache kafka", marks=pytest.mark.kafka)])
 async def make_nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[MakeNodes]:
     made = list[Nodes]()
 
-    def make(links: Links | None) -> Nodes:
+    def make(links: Links | None, count: int) -> Nodes:
         if request.param == "headwater":
-            made.append(HeadwaterNodes(tmp_path, links))
+            made.append(HeadwaterNodes(tmp_path, links, count=count))
         else:
-            made.append(KafkaNodes(tmp_path, java(os.environ["HEADWATER_KAFKA_JARS"]), links))
+            program = java(os.environ["HEADWATER_KAFKA_JARS"])
+            made.append(KafkaNodes(tmp_path, program, links, count=count))
         return made[-1]
 
     try:
@@ -59,7 +60,7 @@ def stories(kind: str) -> Sequence[object]:
 
 @pytest.mark.parametrize("steps", stories("processes"))
 async def test_a_cluster_keeps_its_promises(steps: Sequence[Step], make_nodes: MakeNodes) -> None:
-    problems = await Play(make_nodes(None), Random(SEED)).play(steps)
+    problems = await Play(make_nodes(None, node_count(steps)), Random(SEED)).play(steps)
 
     assert not problems, "\n".join(problems[:20])
 
@@ -68,6 +69,6 @@ async def test_a_cluster_keeps_its_promises(steps: Sequence[Step], make_nodes: M
 async def test_a_cluster_with_cut_links_keeps_its_promises(
     steps: Sequence[Step], links: Links, make_nodes: MakeNodes
 ) -> None:
-    problems = await Play(make_nodes(links), Random(SEED)).play(steps)
+    problems = await Play(make_nodes(links, COUNT), Random(SEED)).play(steps)
 
     assert not problems, "\n".join(problems[:20])

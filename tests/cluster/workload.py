@@ -17,6 +17,7 @@ from tests.cluster.foreign_clients import (
     IdempotentClient,
     TransactionalClient,
 )
+from tests.cluster.nodes import COUNT
 from tests.simulation.checker import Observed, Outcome, Sent
 from tests.simulation.last_look import drain_relay, read_everything, settle
 from tests.simulation.load import (
@@ -62,7 +63,7 @@ def settings_for(bootstrap: Sequence[str], *, retry_for_ms: int = 30_000) -> Kaf
         retry_delay_ms_max=200,
         transaction_timeout_ms=30_000,
         abort_for_ms=2_000,
-        replication_factor=3,
+        replication_factor=max(COUNT, len(bootstrap)),
     )
 
 

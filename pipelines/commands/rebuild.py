@@ -82,6 +82,7 @@ def rebuild(
 async def _rebuild(
     output: Output, address: LogAddress, options: _Options
 ) -> tuple[dict[str, Any], list[str]]:
+    from headwater.core_log.embedded import EmbeddedLog
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import sink_elsewhere
     from headwater.pipelines.journal.audit import audit
@@ -91,6 +92,7 @@ async def _rebuild(
         RebuildOptions,
         TableRebuild,
         find_rebuilding,
+        nobody_begins,
         rebuild,
         rebuild_elsewhere,
         rebuildable,
@@ -100,7 +102,11 @@ async def _rebuild(
     if not table:
         raise ConfigError("the argument does not name one table", hint=f"name it: {pipeline}/TABLE")
     loaded = address.load_named(output, pipeline, known="the targets are")
-    is_running = pipeline in await running_pipelines(address)
+
+    async def is_running() -> bool:
+        return pipeline in await running_pipelines(address)
+
+    is_running_now = await is_running()
     async with address.open_or_own() as log:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=options.sink)
         if options.into is not None:
@@ -130,7 +136,8 @@ async def _rebuild(
                     rebuilding,
                     log,
                     wanted,
-                    is_running=is_running,
+                    is_running=is_running_now,
+                    runs_by_now=nobody_begins if isinstance(log, EmbeddedLog) else is_running,
                     clock=clock,
                     reporter=RebuildProgress(output, cut_point.ends),
                     replay_reporter=progress,

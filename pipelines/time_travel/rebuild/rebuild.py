@@ -65,6 +65,11 @@ async def nothing() -> None:
     """Nobody else writes to the table."""
 
 
+async def nobody_begins() -> bool:
+    """Whoever rebuilds has the log for itself."""
+    return False
+
+
 @runtime_checkable
 class RebuildableSink(Sink, Rebuildable, Protocol):
     """A sink that is rebuildable."""
@@ -131,12 +136,13 @@ async def rebuild(
     reporter: Callable[[Report], None],
     replay_reporter: ReplayReporter = lambda _: None,
     before_swap: Callable[[], Awaitable[None]] = nothing,
+    runs_by_now: Callable[[], Awaitable[bool]] = nobody_begins,
 ) -> RebuildResult:
     """Rebuilds a table while the live one continues.
 
     For the swap the live table is paused at its offsets, the copy catches up, and the running
     process reads its tables' offsets again. A sink that rebuilds its own table is stopped by
-    `before_swap` instead.
+    `before_swap` instead. `runs_by_now` is asked before the swap: filling may take hours.
     """
     loaded, part = rebuilding.loaded, rebuilding.part
     async with AsyncExitStack() as stack:
@@ -157,6 +163,8 @@ async def rebuild(
             rebuilt.verdict = await verify_copy(rebuilding, shadow, log, clock=clock)
             if not rebuilt.verdict.is_as_told:
                 return rebuilt
+        if wanted.swaps:
+            is_running = is_running or await runs_by_now()
         if wanted.swaps and wanted.as_of is None:
             await _fill(rebuilding, shadow, log, rebuilt, clock=clock, reporter=reporter)
             await before_swap()

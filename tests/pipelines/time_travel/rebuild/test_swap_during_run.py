@@ -11,7 +11,7 @@ from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import Fenced
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.control import DesiredState, control_topic
+from headwater.pipelines.journal.control import DesiredState, control_topic, read_desired
 from headwater.pipelines.loops.assembly import make_sink, run_task
 from headwater.pipelines.running.tasks import _newest_restart
 from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding
@@ -95,3 +95,30 @@ def test_a_running_sink_goes_on_after_a_swap(
         return found
 
     tell(tmp_path, PIPELINE % 3000, story)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_run_that_began_while_the_copy_was_filled_is_restarted_after_the_swap(
+    runs: bool, tmp_path: Path
+) -> None:
+    async def runs_by_now() -> bool:
+        return runs
+
+    async def story(world: World) -> Any:
+        await world.run()
+        found = await rebuilding.find_rebuilding(world.loaded, world.log, table="orders", sink=None)
+        await rebuilding.rebuild(
+            found,
+            world.log,
+            rebuilding.RebuildOptions(swaps=True),
+            is_running=False,
+            clock=SystemClock(),
+            reporter=lambda _: None,
+            runs_by_now=runs_by_now,
+        )
+        now = await read_desired(world.log, "shop")
+        assert bool(_newest_restart(now)) is runs
+        assert not now.paused_tables
+
+    tell(tmp_path, PIPELINE % 1000, story)

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -29,6 +29,7 @@ from headwater.pipelines.journal.replacements import beginnings_of, replacements
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from headwater.pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
 from headwater.pipelines.loops.deliver.deliver import deliver
+from headwater.pipelines.loops.deliver.offset_check import epoch_ends, lost_topics
 from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
@@ -149,7 +150,7 @@ async def rebuild(
         stack.enter_context(alone_with(loaded, part, rebuilding.target))
         live = rebuildable(rebuilding, clock=clock)
         stack.push_async_callback(live.close)
-        shadow = await live.shadow(await _recipe(rebuilding, wanted, log))
+        shadow = await _open_copy(rebuilding, live, await _recipe(rebuilding, wanted, log), log)
         stack.push_async_callback(shadow.close)
         rebuilt = RebuildResult()
         if wanted.as_of is None:
@@ -172,6 +173,25 @@ async def rebuild(
         elif wanted.swaps and wanted.as_of is not None:
             await _swap_in_past(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
     return rebuilt
+
+
+async def _open_copy(
+    rebuilding: TableRebuild, live: RebuildableSink, recipe: RebuildRecipe, log: Log
+) -> Sink:
+    """Returns the copy, begun anew if the log cannot continue it: the log may have been restored,
+    or have removed deletes since."""
+    shadow = await live.shadow(recipe)
+    try:
+        offsets = _data_of(rebuilding, await shadow.committed_offsets(sorted(rebuilding.topics)))
+        ids = {part.topic: await log.topic_id(part.topic) for part in offsets}
+        ends, bounds = await epoch_ends(log, offsets), await log.bounds([*offsets])
+        if not lost_topics(offsets, bounds, ids, ends):
+            return shadow
+    except BaseException:
+        await shadow.close()
+        raise
+    await shadow.close()
+    return await live.shadow(replace(recipe, rules=f"{recipe.rules} {secrets.token_hex(8)}"))
 
 
 def rebuildable(rebuilding: TableRebuild, *, clock: Clock) -> RebuildableSink:
@@ -483,15 +503,17 @@ async def _check_reached(
     rebuilding: TableRebuild, copy: AppliedOffsets | None, live: AppliedOffsets, log: Log
 ) -> None:
     """Raises if the copy is older than the table that it replaces. Offsets of a recreated topic,
-    or beyond the log's end, cannot be compared: they are of another log."""
+    beyond the log's end, or of a state from before its restore cannot be compared: they are of
+    another log."""
     reached = _data_of(rebuilding, copy)
     ids = {partition.topic: applied.topic_id for partition, applied in reached.items()}
     same = {
         part: at for part, at in live.items() if ids.get(part.topic, at.topic_id) == at.topic_id
     }
-    bounds = await log.bounds([*same])
+    bounds, ends = await log.bounds([*same]), await epoch_ends(log, same)
     for partition, applied in same.items():
-        if applied.next_offset > bounds[partition].end:
+        end = bounds[partition].end
+        if applied.next_offset > min(end, ends.get(partition, end)):
             continue
         if partition not in reached or reached[partition].next_offset < applied.next_offset:
             raise LogUnavailable(

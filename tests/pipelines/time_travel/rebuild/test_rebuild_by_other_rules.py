@@ -1,14 +1,20 @@
-"""A copy that was begun by other rules than those of now is begun anew, and never goes live."""
+"""A copy that was begun by other rules than those of now, or of another state of the log, is begun
+anew, and never goes live."""
 
 import asyncio
 import os
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import SinkUnavailable
+from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding_module
 from headwater.pipelines.time_travel.rebuild.rebuild import (
@@ -100,6 +106,77 @@ def test_a_second_rebuild_is_refused_while_the_first_runs_and_not_after_it_broke
     assert "process id" in refused.hint
     assert not by_the_same.rows, "it takes over what the first has left"
     assert anew.kept and anew.verdict.compared.rows == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SINKS)
+def test_a_copy_of_a_later_state_of_the_log_is_begun_anew(kind: str, tmp_path: Path) -> None:
+    """The log was restored from an older copy of its directory."""
+    pipeline = f"{PIPELINE}sink: {SINKS[kind]}\n"
+    data, kept = tmp_path / "data", tmp_path / "kept"
+    execute(
+        tmp_path / "source.db",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+        "INSERT INTO t VALUES (2, 'b')",
+    )
+
+    async def first(world: World) -> None:
+        await world.run()
+
+    async def copied(world: World) -> RebuildResult:
+        execute(tmp_path / "source.db", "INSERT INTO t VALUES (3, 'lost'), (4, 'd')")
+        await world.run()
+        return await rebuilt(world, world.loaded, swaps=False)
+
+    async def swapped(world: World) -> Any:
+        execute(tmp_path / "source.db", "DELETE FROM t WHERE id = 3", "UPDATE t SET v = 'new'")
+        await world.run("source")
+        return await rebuilt(world, world.loaded, swaps=True), await world.verified("t")
+
+    tell(tmp_path, pipeline, first)
+    shutil.copytree(data, kept)
+    copy = tell(tmp_path, pipeline, copied)
+    shutil.rmtree(data)
+    kept.rename(data)
+    anew, after = tell(tmp_path, pipeline, swapped)
+
+    assert copy.rows
+    assert anew.kept and anew.verdict.is_equal and anew.verdict.compared.rows == 2
+    assert after and all(each.is_equal for each in after.values())
+
+
+@pytest.mark.slow
+def test_a_copy_that_slept_beyond_the_deletes_of_the_log_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = f"{PIPELINE}sink: {SINKS['sql']}\n"
+    really = EmbeddedLog.bounds
+
+    async def after_compaction(
+        log: EmbeddedLog, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, Bounds]:
+        found = await really(log, partitions)
+        return {
+            part: replace(each, deletes_dropped_to=each.end - 1) for part, each in found.items()
+        }
+
+    async def story(world: World) -> Any:
+        execute(
+            tmp_path / "source.db",
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+            "INSERT INTO t VALUES (2, 'b'), (3, 'c')",
+        )
+        await world.run()
+        await rebuilt(world, world.loaded, swaps=False)
+        execute(tmp_path / "source.db", "DELETE FROM t WHERE id = 3")
+        await world.run()
+        monkeypatch.setattr(EmbeddedLog, "bounds", after_compaction)
+        return await rebuilt(world, world.loaded, swaps=True), await world.verified("t")
+
+    anew, after = tell(tmp_path, pipeline, story)
+
+    assert anew.kept and anew.rows and anew.verdict.compared.rows == 1
+    assert all(each.is_equal for each in after.values())
 
 
 async def rebuilt(world: World, loaded: LoadedPipeline, *, swaps: bool) -> RebuildResult:

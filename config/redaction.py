@@ -19,7 +19,7 @@ VALUE = r"(?<=['\"=:]){}(?=['\"@\s,;)]|$)"
 LINE_MIN = 12
 SECRET_MIN = 3
 NO_SECRET = re.compile(r"\d{1,5}|\d+(ms|s|m|h|d|w|B|KiB|MiB|GiB)|true|false", re.IGNORECASE)
-PASSWORD_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://([^\s/?#:@]*):([^\s/?#]+)@([^\s?#]*)")
+PASSWORD_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://([^\s/?#:@]*):([^\s/]+)@([^\s?#]*)")
 PASSWORD_NAMED = re.compile(r"\bpassword\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s'&;]+))", re.IGNORECASE)
 """As connection strings of libpq have it, and queries of addresses."""
 

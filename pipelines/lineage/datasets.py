@@ -1,10 +1,12 @@
 """Names of tables as datasets, as OpenLineage's naming specification wants them."""
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from headwater.core_log.foundation.database_url import url_of
+from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.objects.store import S3_SCHEME
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
@@ -12,6 +14,7 @@ from headwater.sinks.object_names import fit_table, hive_table_directory, lake_t
 
 PORTS = {"postgres": 5432, "mysql": 3306}
 NAME_BYTES_MAX = 1 << 10
+PLACE = re.compile(r"(?P<host>\[[^\]]*\]|[^:]*)(:(?P<port>\d*))?")
 
 
 class DatasetName(NamedTuple):
@@ -26,8 +29,8 @@ def source_dataset(loaded: LoadedPipeline, table: TableId, topic: str) -> Datase
         case "postgres":
             return _postgres(settings.url.get_secret_value(), table)
         case "mysql" | "mariadb":
-            address = settings.url.get_secret_value().partition(",")[0]
-            return DatasetName(_authority("mysql", address), str(table))
+            places = urlsplit(settings.url.get_secret_value()).netloc.rpartition("@")[2]
+            return DatasetName(_authority("mysql", places.partition(",")[0]), str(table))
         case "sql":
             return _database(settings.url.get_secret_value(), table, loaded.directory)
         case "files":
@@ -64,20 +67,25 @@ def sink_dataset(loaded: LoadedPipeline, sink: LoadedPart, table: TableId) -> Da
 
 
 def _postgres(address: str, table: TableId) -> DatasetName:
-    if "://" not in address:  # a connection string of libpq
-        found = dict(each.split("=", 1) for each in address.split() if "=" in each)
-        host, port = found.get("host", "localhost"), found.get("port", "5432")
-        database = found.get("dbname", found.get("user", ""))
-        return DatasetName(f"postgres://{host}:{port}", f"{database}.{table}")
-    database = urlsplit(address).path.lstrip("/")
-    return DatasetName(_authority("postgres", address), f"{database}.{table}")
+    """By libpq's own reading: its passwords may hold what ends the host elsewhere."""
+    from headwater.connectors.postgres.server.connection import parameters_in
+
+    try:
+        found = parameters_in(address)
+    except HeadwaterError:
+        found = {}
+    host, port = (str(found.get(name) or "").partition(",")[0] for name in ("host", "port"))
+    host = "" if host.startswith("/") else f"[{host}]" if ":" in host else host
+    database = found.get("dbname") or found.get("user") or ""
+    return DatasetName(_authority("postgres", f"{host}:{port}"), f"{database}.{table}")
 
 
-def _authority(scheme: str, address: str) -> str:
-    """Never with user and password."""
-    places = urlsplit(address).netloc.rpartition("@")[2].partition(",")[0] or "localhost"
-    has_port = ":" in places.rpartition("]")[2]
-    return f"{scheme}://{places}" if has_port else f"{scheme}://{places}:{PORTS[scheme]}"
+def _authority(scheme: str, place: str) -> str:
+    """Returns the place of a server; a text that is none is not shown, since it may be a part of a
+    password."""
+    found = PLACE.fullmatch(place)
+    host, port = (found["host"], found["port"]) if found else ("", "")
+    return f"{scheme}://{host or 'localhost'}:{port or PORTS[scheme]}"
 
 
 def _database(address: str, table: TableId, directory: Path) -> DatasetName:

@@ -103,7 +103,7 @@ class LineageSender:
         is_failing = False
         while (moment := self._waiting.get()) is not None:
             try:
-                self._client.emit(run_event(moment, self._namespace))
+                self._client.emit(run_event(moment, self._namespace, self._scrub))
                 is_failing = False
             except Exception as error:  # lineage never stops rows
                 if not is_failing:
@@ -112,7 +112,8 @@ class LineageSender:
         self._client.close()
 
 
-def run_event(moment: RunMoment, namespace: str) -> "RunEvent":
+def run_event(moment: RunMoment, namespace: str, scrub: Callable[[str], str]) -> "RunEvent":
+    """`scrub` takes secrets out of the rules that columns come by."""
     from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run, job_type_job
 
@@ -134,7 +135,7 @@ def run_event(moment: RunMoment, namespace: str) -> "RunEvent":
         run=Run(moment.run_id, {"errorMessage": failure} if moment.error else {}),
         job=Job(namespace, moment.job, {"jobType": kind}),
         inputs=[_input(each, producer) for each in moment.flows],
-        outputs=[_output(each, moment, producer) for each in moment.flows],
+        outputs=[_output(each, moment, producer, scrub) for each in moment.flows],
     )
 
 
@@ -144,7 +145,9 @@ def _input(flow: TableFlow, producer: str) -> "InputDataset":
     return InputDataset(*flow.source, facets={"schema": _schema(flow.source_schema, producer)})
 
 
-def _output(flow: TableFlow, moment: RunMoment, producer: str) -> "OutputDataset":
+def _output(
+    flow: TableFlow, moment: RunMoment, producer: str, scrub: Callable[[str], str]
+) -> "OutputDataset":
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import (
         column_lineage_dataset,
@@ -152,12 +155,14 @@ def _output(flow: TableFlow, moment: RunMoment, producer: str) -> "OutputDataset
     )
 
     fields = {
-        name: column_lineage_dataset.Fields([_field(each, flow.source, "DIRECT") for each in found])
+        name: column_lineage_dataset.Fields(
+            [_field(each, flow.source, "DIRECT", scrub) for each in found]
+        )
         for name, found in flow.lineage.columns.items()
     }
     columns = column_lineage_dataset.ColumnLineageDatasetFacet(
         fields=fields,
-        dataset=[_field(each, flow.source, "INDIRECT") for each in flow.lineage.filters],
+        dataset=[_field(each, flow.source, "INDIRECT", scrub) for each in flow.lineage.filters],
         producer=producer,
     )
     rows = moment.rows.get(str(flow.source_schema.table))
@@ -183,10 +188,12 @@ def _schema(schema: TableSchema, producer: str) -> "DatasetFacet":
     return schema_dataset.SchemaDatasetFacet(fields, producer=producer)
 
 
-def _field(origin: ColumnOrigin, source: DatasetName, kind: str) -> "InputField":
+def _field(
+    origin: ColumnOrigin, source: DatasetName, kind: str, scrub: Callable[[str], str]
+) -> "InputField":
     from openlineage.client.facet_v2 import column_lineage_dataset
 
     how = column_lineage_dataset.Transformation(
-        kind, origin.kind, origin.description, origin.is_masked
+        kind, origin.kind, scrub(origin.description), origin.is_masked
     )
     return column_lineage_dataset.InputField(*source, origin.column, [how])

@@ -52,6 +52,12 @@ def test_the_password_of_a_secret_url_is_a_secret_of_its_own() -> None:
         assert "canary" not in redaction.scrub(f"cannot log in with {text} at db")
 
 
+def test_a_password_that_only_libpq_reads_in_a_url_is_a_secret() -> None:
+    redaction = Redaction(passwords_in("postgresql://app:can#ary?pass@db/shop"))
+
+    assert redaction.scrub("no login with can#ary?pass") == f"no login with {MASK}"
+
+
 def test_lines_of_a_key_file_are_secrets_of_their_own() -> None:
     redaction = Redaction(secrets_in("-----BEGIN KEY-----\nMIIEcanarycanary\nAAAAcanary2222\n"))
 

@@ -140,18 +140,22 @@ def has_no_encoding(connection: PgConnection) -> bool:
     return connection.info.parameter_status("server_encoding") == NO_ENCODING
 
 
-def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:
-    """Returns `url` as libpq's parameters with our own; options of the url win."""
-    url = settings.url.get_secret_value()
+def parameters_in(url: str) -> dict[str, Any]:
+    """Returns an address or a connection string as libpq reads it."""
     url = re.sub(r"^postgres(ql)?\+psycopg2?://", "postgresql://", url)
     try:
-        given: dict[str, Any] = conninfo.conninfo_to_dict(url)
+        return conninfo.conninfo_to_dict(url)
     except psycopg.Error:
         raise SourceRejected(
             "`url` is no address that libpq can read",
             hint="write postgresql://user:password@host:port/database, with %xx for what is special"
             " in a password",
         ) from None
+
+
+def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:
+    """Returns `url` as libpq's parameters with our own; options of the url win."""
+    given = parameters_in(settings.url.get_secret_value())
     ours = " ".join(f"-c {key}={value}" for key, value in SESSION.items())
     limit = {"connect_timeout": max(2, round(settings.connect_timeout_ms / 1_000))}
     return {

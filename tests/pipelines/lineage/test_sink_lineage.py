@@ -7,15 +7,25 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from headwater.config.redaction import Redaction
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.telemetry_settings import OpenLineageSettings
-from headwater.pipelines.lineage.lineage_events import LineageSender
+from headwater.pipelines.lineage.column_lineage import ColumnOrigin, TableLineage
+from headwater.pipelines.lineage.datasets import DatasetName
+from headwater.pipelines.lineage.lineage_events import (
+    LineageSender,
+    RunMoment,
+    TableFlow,
+    run_event,
+)
 from scripts.free_port import free_port
 from tests.budget import PATIENCE_S
 from tests.http_receiver import HttpReceiver, receiving
 from tests.pipelines.run_process import running, start
+from tests.slices import schema_of
 
 
 def events_of(server: HttpReceiver) -> list[dict[str, Any]]:
@@ -37,6 +47,21 @@ def write_pipeline(
         f"{further}\n"
     )
     return path
+
+
+def test_a_secret_in_a_rule_is_not_told() -> None:
+    schema = schema_of("public.orders", id=pa.int64(), email=pa.string())
+    salted = ColumnOrigin("email", "TRANSFORMATION", "md5('canary-salt' || email)")
+    kept = ColumnOrigin("id", "FILTER", "filter: email <> 'canary-salt'")
+    lineage = TableLineage({"email": [salted]}, [kept])
+    place = DatasetName("file", "/orders")
+    flow = TableFlow(place, schema, place, schema, lineage)
+    run_id = "0190b1c2-0000-7000-8000-000000000000"
+    moment = RunMoment("COMPLETE", run_id, "shop.lake", 0, [flow], is_stream=True, rows={})
+
+    told = str(run_event(moment, "headwater", Redaction({"canary-salt"}).scrub))
+
+    assert "md5('***' || email)" in told and "filter: email <> '***'" in told
 
 
 @pytest.mark.slow

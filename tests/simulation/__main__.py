@@ -11,7 +11,7 @@ from tests.simulation.world import CLUSTER_FAULTS, Faults, play
 
 
 def play_cluster(seed: int, trace: Trace) -> str:
-    faults = [*CLUSTER_FAULTS, Faults.hang_disk]
+    faults = [*CLUSTER_FAULTS, Faults.hang_disk, Faults.lose_disk]
     history = play(seed, virtual_s=2.0, faults=faults, nodes=3, trace=trace)
     return "\n".join([*history.faults, *history.problems, history.digest])
 

@@ -146,7 +146,7 @@ def _early_epochs(
     name: str, replica: StoredReplica, on_disk: StoredReplica | None
 ) -> Iterable[str]:
     """An epoch of the metadata quorum is on disk before anything of it is written."""
-    newest = max((each.epoch for each in replica.batches), default=0)
+    newest = max((each.epoch for each in replica.batches), default=-1)
     stored = -1 if on_disk is None else on_disk.quorum_epoch
     if stored < newest:
         yield f"epoch not on disk: {name} has batches of epoch {newest}, and stored {stored}"

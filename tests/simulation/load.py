@@ -21,6 +21,7 @@ from tests.simulation.checker import Marks, Observed, Opened, Outcome, Poll, Sen
 from tests.simulation.network import Network
 
 ABORT_SHARE, REOPEN_SHARE, PAUSE_S, KEYS = 0.15, 0.05, 0.05, 8
+REPLICAS = 3
 POLL = FetchLimit(bytes_max=1 << 16, wait_ms_max=100)
 
 
@@ -38,7 +39,7 @@ def client_settings(*addresses: tuple[str, int], rack: str = "") -> KafkaSetting
         retry_delay_ms_max=200,
         transaction_timeout_ms=5_000,
         abort_for_ms=1_000,
-        replication_factor=len(addresses),
+        replication_factor=min(len(addresses), REPLICAS),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.dispatch import load_handlers
@@ -18,6 +19,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult
 from headwater.core_log.storage.compaction_worker import Compaction
+from headwater.core_log.storage.properties import META, decode_uuid, read_properties
 from headwater.core_log.storage.store import Store
 from tests.fakes import FaultyFiles, MemoryFiles
 from tests.simulation.network import Network
@@ -42,13 +44,15 @@ class Machine:
         node_id: int = 1,
         join: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """`join` names the machines whose cluster it joins."""
+        """`join` names the machines whose cluster it joins; without any it begins one."""
         self._network, self._clock, self._random = network, clock, random
         self._settings, self._node_id, self._join = settings, node_id, list(join)
         self.name = f"node-{node_id}"
         self.address = (self.name, PORT)
         self._disk = MemoryFiles()
         self.files = FaultyFiles(self._disk)
+        self.lost_directories = set[UUID | None]()
+        """The ids of its data directories that were on lost disks."""
         self.process: Process | None = None
         self._starting: asyncio.Task[None] | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -127,6 +131,22 @@ class Machine:
         faulty = FaultyFiles(self._disk)
         faulty.fail_at = self.files.fail_at
         self.files = faulty
+
+    def lose_disk(self, *, join: Sequence[tuple[str, int]]) -> None:
+        """Its power is cut, and another disk is put in, with which it joins these machines."""
+        if self.is_up:
+            self._end(is_silent=True)
+        self.lost_directories.add(self.directory_id)
+        self._disk, self._join = MemoryFiles(), list(join)
+        self.files = FaultyFiles(self._disk)
+
+    @property
+    def directory_id(self) -> UUID | None:
+        """The id of the data directory; None for an empty disk."""
+        path = Path(DATA) / META
+        if not self._disk.exists(path):
+            return None
+        return decode_uuid(read_properties(self._disk, path)["directory.id"])
 
     def _end(self, *, is_silent: bool) -> None:
         assert self.process is not None, "only a running broker can be ended"

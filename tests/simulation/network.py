@@ -66,6 +66,11 @@ class Network:
         """Pairs of a client and the machine that it is connected to."""
         return sorted({(each.client, each.address[0]) for each in self.connections})
 
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Of those who listen."""
+        return list(self._listening)
+
     def forget(self, client: str) -> None:
         """The kernel closes the connections of a client that is gone."""
         for each in list(self.connections):

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.world import CLUSTER_FAULTS, Fault, Faults, play
+from tests.simulation.world import CLUSTER_FAULTS, Fault, Faults, History, play
 
 pytestmark = [pytest.mark.simulation, pytest.mark.slow]
 
 NODES = 3
 HISTORIES = max(2, settings().max_examples // 20)
 SHORT_S = 6.0
-WITH_HUNG_DISKS = [*CLUSTER_FAULTS, Faults.hang_disk]
+ANY_FAULT = [*CLUSTER_FAULTS, Faults.hang_disk, Faults.lose_disk]
+LOST_DISKS = [*[Faults.lose_disk] * 5, Faults.kill, Faults.stall, Faults.cut_link, Faults.isolate]
+"""With what may befall the others before everything is on the new disk."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +45,22 @@ def test_a_history_of_hung_disks_breaks_no_promise(seed: int) -> None:
     check(seed, [Faults.hang_disk])
 
 
+@pytest.mark.parametrize("seed", [3, 6])
+def test_a_history_of_lost_disks_breaks_no_promise(seed: int) -> None:
+    history = check(seed, LOST_DISKS)
+
+    assert any(Faults.lose_disk.__name__ in each for each in history.faults)
+
+
 @pytest.mark.long("sim")
 @settings(max_examples=HISTORIES)
-@given(seed=st.integers(0, 2**32))
-def test_no_history_of_three_brokers_breaks_a_promise(seed: int) -> None:
-    check(seed, WITH_HUNG_DISKS)
+@given(seed=st.integers(0, 2**32), faults=st.sampled_from([ANY_FAULT, LOST_DISKS]))
+def test_no_history_of_three_brokers_breaks_a_promise(seed: int, faults: Sequence[Fault]) -> None:
+    check(seed, faults)
 
 
-def check(seed: int, faults: Sequence[Fault] = CLUSTER_FAULTS) -> None:
+def check(seed: int, faults: Sequence[Fault] = CLUSTER_FAULTS) -> History:
     history = play(seed, virtual_s=SHORT_S, faults=faults, nodes=NODES)
 
     assert not history.problems, "\n".join([*history.faults, *history.problems[:20]])
+    return history

@@ -110,6 +110,15 @@ def test_replicas_may_differ_above_their_high_watermarks_and_in_what_compaction_
     assert cluster.problems == []
 
 
+def test_an_empty_log_of_the_metadata_is_of_no_epoch() -> None:
+    cluster = Cluster()
+    for disks in (cluster.disks, cluster.synced):
+        disks[3][f"{LOG}/__cluster_metadata-0/{0:020}.log"] = b""
+        del disks[3][f"{LOG}/__cluster_metadata-0/quorum-state"]
+
+    assert cluster.problems == []
+
+
 def lose_the_end_of_a_disk(cluster: Cluster) -> None:
     del cluster.synced[3][f"{LOG}/{LAST}"]
 

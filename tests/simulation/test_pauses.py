@@ -8,16 +8,15 @@ from random import Random
 
 import pytest
 
-from headwater.core_log.broker.broker import Broker
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.liveness import Sessions
 from tests.simulation.checker import Outcome, Sent
 from tests.simulation.load import batch_of
 from tests.simulation.machine import PORT, Machine
-from tests.simulation.test_rules import leader_of
+from tests.simulation.test_rules import broker_of, controller_of, led_by_member
 from tests.simulation.virtual_time import EPOCH_MS
-from tests.simulation.world import ORDERS, World, play
+from tests.simulation.world import World, play
 
 pytestmark = [pytest.mark.simulation, pytest.mark.slow]
 HEARTBEAT_S = Sessions().heartbeat_ms / 1_000
@@ -28,22 +27,6 @@ def nothing_is_logged() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
-
-
-def controller_of(world: World) -> Machine:
-    return next(each for each in world.machines if each.broker and each.broker.is_controller)
-
-
-def broker_of(machine: Machine) -> Broker:
-    assert machine.broker is not None, "the machine is up"
-    return machine.broker
-
-
-def led_by_member(world: World) -> tuple[TopicPartition, Machine]:
-    """Returns a partition whose leader does not lead the quorum."""
-    controller = controller_of(world)
-    led = ((at, leader_of(world, at)) for at in ORDERS)
-    return next((at, leader) for at, leader in led if leader is not controller)
 
 
 class Writer:

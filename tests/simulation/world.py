@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from headwater.core_log.broker.active_controller import VOTERS
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Isolation, TopicPartition
+from headwater.core_log.replication.decisions import NO_ID
+from headwater.core_log.replication.metadata import MetadataImage
 from tests.simulation.checker import Observed, problems_of
 from tests.simulation.file_checker import Assignment, FileChecker, Look, problems_of_stopped
 from tests.simulation.last_look import LOOK_S, drain_relay, read_everything, settle
@@ -165,6 +168,12 @@ class Faults:
         await asyncio.sleep(self._random.uniform(0, 0.5))
         self._machine.heal_disk()
 
+    async def lose_disk(self) -> None:
+        """An empty one takes its place, and the broker joins those that are up."""
+        mine = self._machine.address
+        self._machine.lose_disk(join=[each for each in self._network.addresses if each != mine])
+        await self._boot_again()
+
     def heal(self) -> None:
         self._network.heal()
         self._machine.heal_disk()
@@ -212,6 +221,7 @@ class World:
         ]
         """Of the machines that nothing befalls just now."""
         self._under_way = list[asyncio.Future[None]]()
+        self._is_disk_lost = False
         self.seen = Observed(compacted={each.topic for each in NEWEST})
         self.said: list[str] = []
         """The faults that there were, with their times."""
@@ -235,6 +245,9 @@ class World:
     def _wire(self, name: str, *, rack: str = "") -> Wiring:
         open_log = simulated_log(name, self.network, *self._addresses, rack=rack)
         return Wiring(name, open_log, self._clock, self._fork(), self.seen)
+
+    def node_of(self, machine: Machine) -> int:
+        return self.machines.index(machine) + 1
 
     async def move(self, at: TopicPartition, replicas: Sequence[int]) -> None:
         """Moves a partition to these nodes, and returns before it is there."""
@@ -308,6 +321,7 @@ class World:
         if len(self.machines) == 1 or not brokers:
             return
         newest = max(brokers.values(), key=lambda each: each.image.end_offset)
+        empty = self._list_empty(newest.image)
         written = {node: each.written for node, each in enumerate(self.machines, 1)}
         look = Look(
             written=written,
@@ -322,7 +336,7 @@ class World:
             },
             assignments={
                 TopicPartition(topic.name, each.partition): Assignment(
-                    each.in_sync,
+                    tuple(node for node in each.in_sync if node not in empty),
                     min(newest.configs.min_in_sync(topic.config), len(each.replicas)),
                 )
                 for topic, each in newest.image.partitions
@@ -332,8 +346,18 @@ class World:
         now_s = asyncio.get_running_loop().time()
         self.found_in_files += [f"{each} ({now_s:.3f})" for each in self.files.problems_of(look)]
 
+    def _list_empty(self, image: MetadataImage) -> list[int]:
+        """Returns the nodes that have lost the disk of which the cluster still knows."""
+        return [
+            node
+            for node, machine in enumerate(self.machines, 1)
+            if machine.lost_directories
+            and node in image.brokers
+            and image.brokers[node].directory_id in {NO_ID, *machine.lost_directories}
+        ]
+
     async def _until_in_sync(self) -> None:
-        """Every replica has everything again."""
+        """Every replica has everything again, and every vote is with a disk that is there."""
         end_s = asyncio.get_running_loop().time() + SETTLED_S
         while behind := self._list_behind():
             if asyncio.get_running_loop().time() > end_s:
@@ -343,11 +367,28 @@ class World:
 
     def _list_behind(self) -> list[str]:
         brokers = [each.broker for each in self.machines if each.broker is not None]
-        return [
+        newest = max(brokers, key=lambda each: each.image.end_offset)
+        partitions = [
             f"{topic.name}-{each.partition}"
-            for topic, each in brokers[0].image.partitions
+            for topic, each in newest.image.partitions
             if len(each.in_sync) < len(each.replicas)
         ]
+        numbered = enumerate(self.machines, 1)
+        there = {(node, machine.directory_id) for node, machine in numbered}
+        voters = {(each.node_id, each.directory_id) for each in newest.quorum.voters}
+        is_voted = voters <= there and len(voters) == min(len(there), VOTERS)
+        return partitions if is_voted else [*partitions, "the metadata quorum"]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether any one disk may be lost: all others have what it holds."""
+        brokers = [each.broker for each in self.machines if each.broker is not None]
+        return (
+            len(brokers) == len(self.machines)
+            and not any(each.store.losses for each in brokers)
+            and all(each.quorum.voters == brokers[0].quorum.voters for each in brokers)
+            and not self._list_behind()
+        )
 
     async def _create_topics(self) -> None:
         log = self._new_log("creator")
@@ -370,10 +411,20 @@ class World:
         self._idle.remove(faults)
         fault = self.random.choice(self._possible)
         now_s = asyncio.get_running_loop().time()
-        self.said.append(f"{now_s:.3f} {fault.__name__} {faults.name}")
-        if faults.is_up:
+        if faults.is_up and self._may_befall(fault):
+            self.said.append(f"{now_s:.3f} {fault.__name__} {faults.name}")
             await fault(faults)
         self._idle.append(faults)
+
+    def _may_befall(self, fault: Fault) -> bool:
+        """A cluster bears the loss of one disk, and no further one before all is as it was."""
+        self._is_disk_lost = self._is_disk_lost and not self.is_whole
+        if fault is not Faults.lose_disk:
+            return not self._is_disk_lost or fault not in OF_DISKS
+        is_only = len(self._idle) == len(self.machines) - 1
+        is_possible = is_only and not self._is_disk_lost and self.is_whole
+        self._is_disk_lost = self._is_disk_lost or is_possible
+        return is_possible
 
 
 FAULTS: Sequence[Fault] = [
@@ -388,6 +439,13 @@ FAULTS: Sequence[Fault] = [
     Faults.fill_disk,
 ]
 CLUSTER_FAULTS: Sequence[Fault] = [*FAULTS, Faults.isolate]
+OF_DISKS: Sequence[Fault] = [
+    Faults.cut_power,
+    Faults.fail_syncs,
+    Faults.fail_syncs_and_kill,
+    Faults.fill_disk,
+]
+"""These may cost a voter its log, with which it voted."""
 
 
 def play(

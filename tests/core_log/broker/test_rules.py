@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.core_log.broker import log_cleaner
-from headwater.core_log.broker import partition as partition_module
-from headwater.core_log.broker.broker import Broker
-from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_copy import ReplicaCopy
-from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.storage.partition_log import PartitionLog
 from tests.core_log.broker import test_replica_fetcher as copies
@@ -21,6 +17,15 @@ from tests.core_log.broker import test_replicated_compaction as compaction
 from tests.core_log.broker.replicated import Replicated
 from tests.core_log.broker.test_leadership_proofs import (
     test_a_leader_that_was_replaced_unheard_tells_no_end as replaced_unheard,
+)
+from tests.core_log.rule_switches import (
+    answer_without_proof,
+    believe_earlier_lives,
+    commit_below_the_minimum,
+    commit_what_the_own_disk_has,
+    compact_at_once,
+    compact_what_is_stored,
+    keep_what_diverges,
 )
 
 Scenario = Callable[..., Awaitable[None]]
@@ -37,37 +42,6 @@ class Switch:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def commit_what_the_own_disk_has(patch: pytest.MonkeyPatch) -> None:
-    def advance(self: Leader) -> None:
-        if self.has_enough_in_sync:
-            self.high_watermark = max(self.high_watermark, self.durable_offset)
-
-    patch.setattr(Leader, "_advance", advance)
-
-
-def commit_below_the_minimum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Leader, "has_enough_in_sync", property(lambda self: True))
-
-
-def keep_what_diverges(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(partition_module, "find_divergence", lambda *given, **named: None)
-
-
-def believe_earlier_lives(patch: pytest.MonkeyPatch) -> None:
-    def is_alive(self: Controller, replica: int, *given: object) -> bool:
-        return self._image.is_alive(replica)
-
-    patch.setattr(Controller, "_is_eligible", is_alive)
-    patch.setattr(Broker, "is_registered", lambda self, broker_id, epoch: True)
-
-
-def answer_without_proof(patch: pytest.MonkeyPatch) -> None:
-    async def wait(self: Partition, question: int) -> None:
-        self.check_led()
-
-    patch.setattr(Partition, "wait_proved", wait)
-
-
 def tell_no_marks(patch: pytest.MonkeyPatch) -> None:
     """A follower stores none of its leader's marks of compaction."""
     note = PartitionLog.note_cleaned
@@ -81,18 +55,6 @@ def tell_no_marks(patch: pytest.MonkeyPatch) -> None:
             patch.setattr(PartitionLog, "note_cleaned", note)
 
     patch.setattr(ReplicaCopy, "_copy", copy_without)
-
-
-def compact_at_once(patch: pytest.MonkeyPatch) -> None:
-    async def announce(self: Partition, *, wait_s_max: float) -> bool:
-        return True
-
-    patch.setattr(Partition, "announce_marks", announce)
-
-
-def compact_what_is_stored(patch: pytest.MonkeyPatch) -> None:
-    """A follower does not wait until all in sync have stored the marks."""
-    patch.setattr(Partition, "agreed_to", property(lambda self: self.log.cleaned_to))
 
 
 def delete_without_joiners(patch: pytest.MonkeyPatch) -> None:

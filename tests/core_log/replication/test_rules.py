@@ -9,27 +9,25 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers
 
 from headwater.core_log.replication.ballots import Ballot
-from headwater.core_log.replication.controller import Controller
-from headwater.core_log.replication.elections import ElectionRules, Losses
+from headwater.core_log.replication.elections import Losses
 from headwater.core_log.replication.follower import Follower
-from headwater.core_log.replication.metadata import NO_LEADER, Topic
-from headwater.core_log.replication.metadata_records import PartitionRecord
+from headwater.core_log.replication.metadata import NO_LEADER
 from headwater.core_log.replication.quorum import ElectionState
 from tests.core_log.replication import test_replica_histories
 from tests.core_log.replication.quorum_world import Node, World
 from tests.core_log.replication.test_replica_histories import STEPS, Cluster, is_found
 from tests.core_log.replication.test_replica_histories import Node as Replica
+from tests.core_log.rule_switches import (
+    admit_earlier_lives,
+    elect_anybody,
+    keep_new_disks_eligible,
+)
 
 pytestmark = pytest.mark.simulation
 
 
 def test_an_unclean_election_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules_of = Controller._rules_of
-
-    def allow(self: Controller, topic: Topic) -> ElectionRules:
-        return rules_of(self, topic)._replace(allows_unclean=True)
-
-    monkeypatch.setattr(Controller, "_rules_of", allow)
+    elect_anybody(monkeypatch)
 
     assert is_found()
 
@@ -61,19 +59,13 @@ def test_committed_records_stay_although_disks_are_replaced(seed: int) -> None:
 
 
 def test_a_claim_of_an_earlier_life_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_alive(self: Controller, replica: int, *given: object) -> bool:
-        return self._image.is_alive(replica)
-
-    monkeypatch.setattr(Controller, "_is_eligible", is_alive)
+    admit_earlier_lives(monkeypatch)
 
     assert is_found(WITH_WIPED_DISKS)
 
 
 def test_a_new_disk_that_stays_eligible_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_certain(self: Losses, partition: PartitionRecord) -> bool:
-        return False
-
-    monkeypatch.setattr(Losses, "is_certain", is_certain)
+    keep_new_disks_eligible(monkeypatch)
 
     assert is_found(WITH_WIPED_DISKS)
 

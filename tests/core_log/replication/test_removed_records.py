@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis.strategies import integers
 
 from headwater.core_log.replication.follower import Follower
@@ -95,6 +95,7 @@ def play(seed: int, steps: Steps) -> None:
 )
 @settings(max_examples=50)
 @given(seed=integers(0, 1 << 32))
+@example(seed=607)
 def test_every_replica_that_may_lead_knows_of_all_removals(steps: Steps, seed: int) -> None:
     play(seed, steps)
 

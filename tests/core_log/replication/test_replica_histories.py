@@ -50,6 +50,7 @@ class Node:
         self.log: list[Record] = []
         self.durable, self.is_down, self.has_failed = 0, False, False
         self.start = self.cleaned_to = self.compacted_to = 0
+        self.lost_disks: list[list[Record]] = []
         self.role: Leader | Follower | None = None
         self.outbox: list[InSyncProposal] = []
         self.epochs = EpochCache(MemoryFiles(), Path("/log"))
@@ -374,10 +375,13 @@ class Cluster:
 
     def check_copies(self, leader: Leader, mark: int) -> None:
         """A move does not lower what is promised: as many disks as there were replicas before it,
-        or as the topic demands."""
+        or as the topic demands. A disk that was lost since had it."""
         assigned = leader.assignment
-        settled = [each for each in assigned.replicas if each not in assigned.adding]
-        copies = sum(self.nodes[each].durable >= mark for each in assigned.replicas)
+        settled = {*assigned.replicas} - {*assigned.adding}
+        held = self.nodes[leader.broker_id].log[:mark]
+        replicas = [self.nodes[each] for each in assigned.replicas]
+        lost = [each for each in replicas if held in [disk[:mark] for disk in each.lost_disks]]
+        copies = sum(each.durable >= mark or each in lost for each in replicas)
         news = mark > len(self.committed)
         assert not news or copies >= min(leader.min_in_sync, len(settled)), "enough disks have it"
 

@@ -38,6 +38,7 @@ def wipe(self: Cluster, node: Replica) -> None:
     complete = {state.leader, *state.in_sync, *state.eligible} - {NO_LEADER, node.broker_id}
     if complete and node.broker_id in state.replicas:
         self.crash(node)
+        node.lost_disks.append(node.log[: node.durable])
         node.lose()
         incarnation = UUID(int=next(self.numbers))
         decision = self.controller.register_broker(

@@ -302,9 +302,9 @@ class Partition:
             leader.on_epoch(
                 epoch, in_sync, version, now_ms, min_in_sync=min_in_sync, assignment=assignment
             )
-            self.wake_followers()
         else:
             leader.on_in_sync(in_sync, version, min_in_sync=min_in_sync, assignment=assignment)
+        self.wake_followers()
         self.wake()
         self._on_progress()
         if not leader.has_enough_in_sync:

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from headwater.core_log.broker.partition import Partition
@@ -13,13 +13,16 @@ from headwater.core_log.broker.replication_quotas import ReplicationQuota
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.protocol.messages.fetch import ReplicaState
+from headwater.core_log.protocol.messages.fetch import ForgottenTopic, ReplicaState
 from headwater.core_log.protocol.replica_fetch import (
+    FULL_FETCH,
+    NO_SESSION,
     ReplicaFetchPartition,
     ReplicaFetchPartitionResponse,
     ReplicaFetchRequest,
     ReplicaFetchResponse,
     ReplicaFetchTopic,
+    next_session_epoch,
 )
 from headwater.core_log.replication.follower import Follower, FollowerFetch
 from headwater.core_log.replication.metadata import NO_LEADER
@@ -28,10 +31,10 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
-A = TypeVar("A")
+PartitionKey = tuple[UUID, int]
 WAIT_MS, IDLE_WAIT_MS = 500, 2_000
-"""The leader answers by then, with or without news. The longer wait follows an answer without any:
-a request names all partitions, and the leader still answers news at once."""
+"""The leader answers by then, with or without news; the longer wait follows an answer without any.
+News are answered at once."""
 RETRY_S, LONG_RETRY_S = 0.05, 5.0
 """Pauses: after a leader that is not there yet, and after what only a person or time can mend."""
 ANSWER_BYTES_MAX, PARTITION_BYTES_MAX = 8 << 20, 1 << 20
@@ -43,6 +46,39 @@ class FetchedPlace(NamedTuple):
     partition: Partition
     fetch: FollowerFetch
     bytes_max: int
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What a request says of it."""
+        partition, log = self.partition, self.partition.log
+        marks = (log.cleaned_to, log.deletes_dropped_to, partition.agreed_to)
+        offsets = (log.start_offset, partition.high_watermark)
+        return self.fetch, self.bytes_max, offsets, marks, partition.has_readers
+
+
+class FetchSession:
+    """What the leader keeps of the requests to it (KIP-227): the next one names only what has
+    changed. A request without an answer ends it, since nobody knows what the leader has kept."""
+
+    def __init__(self) -> None:
+        self.session_id, self.epoch = NO_SESSION, FULL_FETCH
+        self._told: dict[PartitionKey, tuple[object, ...]] = {}
+
+    def changes(
+        self, places: Mapping[PartitionKey, FetchedPlace]
+    ) -> tuple[Sequence[FetchedPlace], Sequence[PartitionKey]]:
+        """Returns the places that the leader does not know so, and what is asked for no more."""
+        told, self._told = self._told, {key: place.state for key, place in places.items()}
+        new = [place for key, place in places.items() if told.get(key) != self._told[key]]
+        return new, [key for key in told if key not in places]
+
+    def on_answer(self, session_id: int) -> None:
+        """Called with the session that the leader has kept; it may have kept none."""
+        if session_id == NO_SESSION:
+            self.epoch, self._told = FULL_FETCH, {}
+        else:
+            self.epoch = next_session_epoch(self.epoch)
+        self.session_id = session_id
 
 
 class ReplicaFetchers:
@@ -89,6 +125,7 @@ class LeaderFetcher:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[ReplicaFetchResponse] | None = None
+        self._session = FetchSession()
         self._is_lost = self._is_closed = self._is_idle = False
 
     def add(self, partition: Partition) -> None:
@@ -133,18 +170,22 @@ class LeaderFetcher:
             await self._pause(self._until_due_s())
             return
         try:
-            answer = await self._ask(asked.values())
+            answer = await self._ask(asked)
         except (ConnectionLost, HeadwaterError) as error:
             self._note_loss(error)
             await self._pause(RETRY_S)
             return
-        if answer is not None:
+        if answer is None:
+            return
+        if answer.error_code:  # the leader does not know the session any more
+            await self._pause(RETRY_S)
+        else:
             self._is_lost, self._is_idle = False, not answer.responses
             written = self._take(asked, answer)
             await self._wait_synced(written)
 
-    def _due(self) -> dict[tuple[UUID, int], FetchedPlace]:
-        now_s, asked = asyncio.get_running_loop().time(), dict[tuple[UUID, int], FetchedPlace]()
+    def _due(self) -> dict[PartitionKey, FetchedPlace]:
+        now_s, asked = asyncio.get_running_loop().time(), dict[PartitionKey, FetchedPlace]()
         quota, throttled_bytes = self._quota, 0
         for partition, not_before_s in self._partitions.items():
             follower = partition.follower
@@ -195,24 +236,37 @@ class LeaderFetcher:
         finally:
             waiting.cancel()
 
-    async def _ask(self, asked: Collection[FetchedPlace]) -> ReplicaFetchResponse | None:
+    async def _ask(self, asked: Mapping[PartitionKey, FetchedPlace]) -> ReplicaFetchResponse | None:
         """Returns the answer; None if something to be asked as well has come up."""
         wait_ms = IDLE_WAIT_MS if self._is_idle else WAIT_MS
         if len(asked) < len(self._partitions):
             wait_ms = min(wait_ms, round(self._until_due_s() * 1_000))
-        request = self._request(asked, wait_ms)
+        session, self._session = self._session, FetchSession()
+        request = self._request(session, asked, wait_ms)
         polling = self._broker.peers.poll(self._leader_id, request, wait_ms=wait_ms)
         self._asking = asyncio.get_running_loop().create_task(polling)
         try:
             await asyncio.wait([self._asking])
-            return None if self._asking.cancelled() else self._asking.result()
+            if self._asking.cancelled():
+                return None
+            answer = self._asking.result()
+            if not answer.error_code:
+                session.on_answer(answer.session_id)
+                self._session = session
+            return answer
         finally:
             self._asking.cancel()
             self._asking = None
 
-    def _request(self, asked: Collection[FetchedPlace], wait_ms: int) -> ReplicaFetchRequest:
+    def _request(
+        self, session: FetchSession, asked: Mapping[PartitionKey, FetchedPlace], wait_ms: int
+    ) -> ReplicaFetchRequest:
+        places, left = session.changes(asked)
         by_topic = defaultdict[UUID, list[ReplicaFetchPartition]](list)
-        for partition, fetch, bytes_max in asked:
+        forgotten = defaultdict[UUID, list[int]](list)
+        for topic_id, index in left:
+            forgotten[topic_id].append(index)
+        for partition, fetch, bytes_max in places:
             log = partition.log
             by_topic[partition.topic_id].append(
                 ReplicaFetchPartition(
@@ -236,6 +290,12 @@ class LeaderFetcher:
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=ANSWER_BYTES_MAX,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in forgotten.items()
+            ],
             topics=[
                 ReplicaFetchTopic(topic_id=topic_id, partitions=parts)
                 for topic_id, parts in by_topic.items()
@@ -243,7 +303,7 @@ class LeaderFetcher:
         )
 
     def _take(
-        self, asked: dict[tuple[UUID, int], FetchedPlace], answer: ReplicaFetchResponse
+        self, asked: Mapping[PartitionKey, FetchedPlace], answer: ReplicaFetchResponse
     ) -> list[Partition]:
         """Applies the answer; returns the partitions with something new to be synced."""
         written = []

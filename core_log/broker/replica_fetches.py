@@ -1,8 +1,15 @@
-"""Fetches of followers, which read uncommitted records and say by them what they have on disk."""
+"""Fetches of followers, which read uncommitted records and say by them what they have on disk.
+
+A follower names its partitions once, and then those alone that changed (KIP-227). The leader keeps
+what it asked for as long as the connection lives, and looks only at partitions with something new
+of either side.
+"""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.connection import Peer, Reply, ResponsePart
@@ -15,6 +22,7 @@ from headwater.core_log.broker.partition import (
     read_line,
     refuse_stranger,
 )
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
     FetchFrame,
     FetchLine,
@@ -22,7 +30,15 @@ from headwater.core_log.protocol.fetch_frames import (
     write_fetch_answer,
 )
 from headwater.core_log.protocol.message import decode
-from headwater.core_log.protocol.replica_fetch import ReplicaFetchPartition, ReplicaFetchRequest
+from headwater.core_log.protocol.replica_fetch import (
+    FULL_FETCH,
+    NO_SESSION,
+    NO_SESSION_EPOCH,
+    ReplicaFetchPartition,
+    ReplicaFetchRequest,
+    next_session_epoch,
+)
+from headwater.core_log.replication.leader import Leader
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -31,6 +47,11 @@ VERSION = ReplicaFetchRequest.versions[0]
 MARKS_WAIT_MS_MAX = 500
 """How long a high watermark waits for records to travel with, where nobody reads at the
 follower."""
+WHOLE_LOOK_MS = 5_000
+"""After so long a fetch counts as one of each partition of its session, changed or not: a follower
+that has all of a quiet partition is known to have it still."""
+
+PartitionKey = tuple[str | bytes, int]
 
 
 def answer_replica(
@@ -45,13 +66,26 @@ def answer_replica(
     a broker of this cluster."""
     version, peer = context.api_version, context.peer
     assert peer is not None, "a follower has a connection"
-    if version != VERSION or not broker.is_registered(request.replica_id, request.replica_epoch):
+    is_known = broker.is_registered(request.replica_id, request.replica_epoch)
+    if version != VERSION or not is_known:
+        if request.session_id != NO_SESSION:
+            return refuse_session(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, correlation_id, version)
         lines: list[FetchedPartition] = [_refused(broker, part) for part in request.parts]
         chunks = write_fetch_answer(request.parts, lines, correlation_id, version)
         return Reply(chunks)
+    session = broker.replicas.sessions.find(broker, request)
+    if isinstance(session, ErrorCode):
+        return refuse_session(session, correlation_id, version)
     declared = decode(ReplicaFetchRequest, frame, version, position)
-    asked = [each for topic in declared.topics for each in topic.partitions]
-    return ReplicaFetch(broker, request, asked, correlation_id, peer).start()
+    session.take(request, declared, peer)
+    return ReplicaFetch(session, request, correlation_id, peer).start()
+
+
+def refuse_session(code: ErrorCode, correlation_id: int, version: int) -> Reply:
+    """Answers that the session is not there as it was asked for: all is to be asked for again."""
+    nothing: list[FetchedPartition] = []
+    chunks = write_fetch_answer((), nothing, correlation_id, version, error_code=code)
+    return Reply(chunks)
 
 
 def _refused(broker: "Broker", part: FetchPart) -> FetchedPartition:
@@ -61,64 +95,186 @@ def _refused(broker: "Broker", part: FetchPart) -> FetchedPartition:
     return FetchLine(refuse_stranger(partition, part.leader_epoch))
 
 
+class ReplicaSessions:
+    """The sessions of followers: each has one at most."""
+
+    def __init__(self) -> None:
+        self._by_replica: dict[int, ReplicaSession] = {}
+        self._ids = count(1)
+
+    def find(self, broker: "Broker", request: FetchFrame) -> "ReplicaSession | ErrorCode":
+        """Returns the session of a request, which may begin one or do without; an error if it is
+        not there in that epoch."""
+        known = self._by_replica.get(request.replica_id)
+        if request.session_epoch not in (FULL_FETCH, NO_SESSION_EPOCH):
+            asked = (request.session_id, request.replica_epoch)
+            if known is None or (known.session_id, known.replica_epoch) != asked:
+                return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            if known.epoch != request.session_epoch:
+                return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return known
+        if known is not None:
+            del self._by_replica[request.replica_id]
+            known.close()
+        if request.session_epoch == NO_SESSION_EPOCH:  # from a broker of an older version
+            return ReplicaSession(broker, request.replica_epoch, NO_SESSION)
+        session = ReplicaSession(broker, request.replica_epoch, next(self._ids))
+        self._by_replica[request.replica_id] = session
+        return session
+
+    def on_closed(self, peer: Peer) -> None:
+        """Called when a connection has ended: so have the sessions that used it last."""
+        for replica_id, session in list(self._by_replica.items()):
+            if session.peer is peer:
+                del self._by_replica[replica_id]
+                session.close()
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A partition of a session: how it was asked for last, twice over, and who wakes for it."""
+
+    part: FetchPart
+    asked: ReplicaFetchPartition
+    wake: Wake
+    partition: Partition | None = None
+
+    def park(self, partition: Partition | None) -> None:
+        """Waits for news of the partition, and no longer of the one that it was before."""
+        if partition is not self.partition:
+            self.unpark()
+            self.partition = partition
+        if partition is None:
+            return
+        partition.park_follower(self.wake)
+        if self.asked.has_readers:
+            partition.park(self.wake, reach=Reach.COMMITTED)
+        else:
+            partition.unpark(self.wake)
+
+    def unpark(self) -> None:
+        if self.partition is not None:
+            self.partition.unpark_follower(self.wake)
+            self.partition.unpark(self.wake)
+            self.partition = None
+
+
+@dataclass(eq=False)
+class ReplicaSession:
+    """What a follower asks for, kept between its fetches. `changed` has the partitions that may
+    have news, those first that waited longest."""
+
+    broker: "Broker"
+    replica_epoch: int
+    session_id: int
+    epoch: int = FULL_FETCH
+    peer: Peer | None = None
+    fetch: "ReplicaFetch | None" = None
+    places: dict[PartitionKey, Place] = field(default_factory=dict)
+    changed: dict[PartitionKey, None] = field(default_factory=dict)
+    _looked_ms: int = field(init=False)
+    _is_woken: bool = False
+
+    def __post_init__(self) -> None:
+        self._looked_ms = self.broker.clock.monotonic_ms()
+
+    def take(self, request: FetchFrame, declared: ReplicaFetchRequest, peer: Peer) -> None:
+        """Takes what a request says anew. `declared` has the same partitions as `request`, with
+        the fields of our own."""
+        if self.fetch is not None:
+            self.fetch.end()
+        self.peer, self.epoch = peer, next_session_epoch(self.epoch)
+        for topic in declared.forgotten_topics_data:
+            for index in topic.partitions:
+                self._forget((topic.topic_id.bytes, index))
+        asked = (each for topic in declared.topics for each in topic.partitions)
+        for part, each in zip(request.parts, asked, strict=True):
+            key = (part.topic, part.partition)
+            place = self.places.get(key)
+            if place is None:
+                place = self.places[key] = Place(part, each, partial(self._on_change, key))
+            place.part, place.asked = part, each
+            place.park(self.broker.find_led(*key))
+            self.changed[key] = None
+        now_ms = self.broker.clock.monotonic_ms()
+        if now_ms - self._looked_ms >= WHOLE_LOOK_MS:
+            self._looked_ms = now_ms
+            for key, place in self.places.items():
+                place.park(self.broker.find_led(*key))
+                self.changed[key] = None
+
+    def _forget(self, key: PartitionKey) -> None:
+        place = self.places.pop(key, None)
+        self.changed.pop(key, None)
+        if place is not None:
+            place.unpark()
+
+    def _on_change(self, key: PartitionKey) -> None:
+        """Called when the partition has news; all of one turn of the loop are answered at once."""
+        self.changed[key] = None
+        if self.fetch is not None and not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._answer_changed)
+
+    def _answer_changed(self) -> None:
+        self._is_woken = False
+        if self.fetch is not None:
+            self.fetch.on_changed()
+
+    def close(self) -> None:
+        """Wakes no more; a request that waits is answered, since another one may wait behind it."""
+        for place in self.places.values():
+            place.unpark()
+        self.places.clear()
+        self.changed.clear()
+        if self.fetch is not None:
+            self.fetch.end()
+
+
 class ReplicaFetch:
     """One request of a follower. Its answer has only the partitions with news, and waits until
     there is one. A new high watermark is news only for a follower with readers."""
 
     def __init__(
-        self,
-        broker: "Broker",
-        request: FetchFrame,
-        asked: Sequence[ReplicaFetchPartition],
-        correlation_id: int,
-        peer: Peer,
+        self, session: ReplicaSession, request: FetchFrame, correlation_id: int, peer: Peer
     ) -> None:
-        """`asked` has the same partitions as `request`, with the fields of our own."""
-        self._broker, self._request, self._asked = broker, request, asked
+        self._broker, self._session, self._request = session.broker, session, request
         self._correlation_id, self._peer = correlation_id, peer
-        self._quota = broker.replicas.quotas.leader
-        self._proved = broker.replicas.proofs.answered_before(peer)
-        self._changed: set[int] = set()
-        self._held: set[int] = set()
-        """Throttled partitions whose records have to wait for the quota."""
-        self._parked: list[tuple[Partition, Wake]] = []
+        self._quota = self._broker.replicas.quotas.leader
+        self._proved = self._broker.replicas.proofs.answered_before(peer)
+        self._is_held = False
+        """Whether records of a throttled partition have to wait for the quota."""
         self._reply: Reply | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> Reply:
         self._note_progress()
-        news = self._read(range(len(self._asked)))
-        if news or self._request.wait_ms_max <= 0 or self._broker.is_stopping:
-            return Reply(self._answer(news))
-        if self._is_question_open(range(len(self._asked))):
-            return Reply(self._answer(self._marks()))
+        news = self._read()
+        is_due = self._request.wait_ms_max <= 0 or self._broker.is_stopping
+        if news or is_due or self._is_question_open():
+            reply = Reply(self._answer(news or ({} if is_due else self._marks())))
+            self._leave()
+            return reply
         self._reply = Reply(blocks=True)
         wait_ms = self._request.wait_ms_max
         if self._marks():
             wait_ms = min(wait_ms, MARKS_WAIT_MS_MAX)
-        if self._held:
+        if self._is_held:
             wait_ms = min(wait_ms, self._quota.wait_ms)
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._end_wait)
-        for index, part in enumerate(self._request.parts):
-            partition = self._broker.find_led(part.topic, part.partition)
-            if partition is None:
-                continue
-            wake = partial(self._on_change, index)
-            self._parked.append((partition, wake))
-            partition.park_follower(wake)
-            if self._asked[index].has_readers:
-                partition.park(wake, reach=Reach.COMMITTED)
+        self._session.fetch = self
         return self._reply
 
     def _note_progress(self) -> None:
         """A follower that requests an offset proves that it has everything below."""
         broker, request = self._broker, self._request
         now_ms, may_join = broker.clock.monotonic_ms(), broker.image.is_alive(request.replica_id)
-        for part, asked in zip(request.parts, self._asked, strict=True):
-            partition = broker.find_led(part.topic, part.partition)
+        for key in tuple(self._session.changed):
+            place = self._session.places[key]
+            asked, partition = place.asked, broker.find_led(*key)
             if partition is not None and partition.on_follower_fetch(
                 request.replica_id,
-                part,
+                place.part,
                 broker_epoch=request.replica_epoch,
                 marks=(asked.cleaned_to, asked.deletes_dropped_to),
                 may_join=may_join,
@@ -127,37 +283,64 @@ class ReplicaFetch:
             ):
                 broker.proposals.add(partition)
 
-    def _read(self, indexes: Iterable[int]) -> dict[int, FetchedPartition]:
-        """Returns the lines with news, within the request's limit of bytes."""
-        left, news = self._request.bytes_max, dict[int, FetchedPartition]()
-        is_first = True
-        for index in indexes:
-            line = self._read_part(index, left, is_first)
+    def _read(self) -> dict[PartitionKey, FetchedPartition]:
+        """Returns the lines with news, within the request's limit of bytes. A partition that has
+        none, and whose follower has nothing more to tell or to hear, is not looked at again before
+        it changes."""
+        session = self._session
+        left, news = self._request.bytes_max, dict[PartitionKey, FetchedPartition]()
+        is_first, self._is_held = True, False
+        for key in tuple(session.changed):
+            place, partition = session.places[key], self._broker.find_led(*key)
+            bytes_max = self._bytes_max(place, partition, left)
+            line = self._read_place(place, partition, bytes_max, is_first)
             if line is not None:
-                news[index] = line
+                news[key] = line
                 left -= line.record_bytes
                 is_first = is_first and not line.record_bytes
+            elif bytes_max == place.part.bytes_max and self._is_settled(place, partition):
+                del session.changed[key]
         return news
 
-    def _read_part(self, index: int, left: int, is_first: bool) -> FetchedPartition | None:
-        part = self._request.parts[index]
-        partition = self._broker.find_led(part.topic, part.partition)
+    def _bytes_max(self, place: Place, partition: Partition | None, left: int) -> int:
+        bytes_max = max(0, min(left, place.part.bytes_max))
+        if partition is None or not self._quota.is_throttled(partition.topic, partition.index):
+            return bytes_max
+        if partition.waits_for(self._request.replica_id):
+            return bytes_max
+        room = self._quota.room()
+        self._is_held = self._is_held or not room
+        return min(bytes_max, room)
+
+    def _is_settled(self, place: Place, partition: Partition | None) -> bool:
+        """Whether a follower in sync has all records, the high watermark and the mark of compaction
+        that all have, and is asked for no proof."""
+        replica_id = self._request.replica_id
+        return (
+            partition is not None
+            and isinstance(leader := partition.leader, Leader)
+            and replica_id in leader.in_sync
+            and not partition.is_asked(replica_id)
+            and place.asked.high_watermark >= partition.log.end_offset
+            and place.asked.agreed_to >= partition.log.cleaned_to
+        )
+
+    def _read_place(
+        self, place: Place, partition: Partition | None, bytes_max: int, is_first: bool
+    ) -> FetchedPartition | None:
+        part, asked = place.part, place.asked
         if partition is None or part.leader_epoch < 0:
             return _refused(self._broker, part)
         if not partition.is_replicated_by(self._request.replica_id):
             return FetchLine(refuse_stranger(partition, part.leader_epoch))
-        bytes_max = max(0, min(left, part.bytes_max))
-        is_throttled = self._quota.is_throttled(partition.topic, partition.index)
-        if is_throttled and not partition.waits_for(self._request.replica_id):
-            bytes_max = min(bytes_max, self._room(index))
         line = read_line(
             partition, part, reach=Reach.END, bytes_max=bytes_max, at_least_one=is_first
         )
         if line.error_code:
             return line
-        if is_throttled and line.record_bytes:
+        if line.record_bytes and self._quota.is_throttled(partition.topic, partition.index):
             self._quota.record(line.record_bytes)  # what is read is sent
-        log, asked = partition.log, self._asked[index]
+        log = partition.log
         agreed_to, drops = partition.agreed_to, partition.drops if log.cleaned_to else 0
         line = line._replace(marks=(log.cleaned_to, log.deletes_dropped_to, agreed_to, drops))
         has_news = (
@@ -170,72 +353,67 @@ class ReplicaFetch:
         )
         return line if has_news else None
 
-    def _room(self, index: int) -> int:
-        """Returns the bytes that may be read now for a follower that nobody waits for; without any
-        it is held back."""
-        room = self._quota.room()
-        if not room:
-            self._held.add(index)
-        return room
-
-    def _on_change(self, index: int) -> None:
-        """Called when the partition has news; all of one turn of the loop are answered at once."""
-        if not self._changed:
-            asyncio.get_running_loop().call_soon(self._answer_changed)
-        self._changed.add(index)
-
-    def _answer_changed(self) -> None:
+    def on_changed(self) -> None:
+        """Called when partitions have changed while the request waits."""
         assert self._reply is not None, "only a parked fetch is woken"
         if self._reply.is_abandoned:
             self._leave()
-        elif self._reply.chunks is None:
-            changed = sorted(self._changed)
-            news = self._read(changed)
-            self._changed.clear()
-            if news or self._broker.is_stopping or self._is_question_open(changed):
-                self._finish(news)
+            return
+        news = self._read()
+        if news or self._broker.is_stopping or self._is_question_open():
+            self._finish(news)
 
-    def _is_question_open(self, indexes: Iterable[int]) -> bool:
+    def _is_question_open(self) -> bool:
         """Whether an answer, even without news, lets the follower prove that this broker leads."""
         broker, request = self._broker, self._request
         if self._proved == broker.replicas.proofs.question:
             return False
-        parts = [request.parts[index] for index in indexes]
-        led = (broker.find_led(part.topic, part.partition) for part in parts)
+        led = (broker.find_led(*key) for key in self._session.changed)
         return any(each is not None and each.is_asked(request.replica_id) for each in led)
 
     def _end_wait(self) -> None:
-        self._finish(self._read(sorted(self._held)))
+        self._finish(self._read() if self._is_held else {})
 
-    def _finish(self, news: dict[int, FetchedPartition]) -> None:
+    def end(self) -> None:
+        """Called when the session ends while the request waits."""
+        self._finish({})
+
+    def _finish(self, news: dict[PartitionKey, FetchedPartition]) -> None:
         """Answers with these news; without any, the follower learns the high watermarks."""
-        self._leave()
         assert self._reply is not None, "only a parked fetch is finished later"
-        if not self._reply.is_abandoned and self._reply.chunks is None:
-            self._reply.fulfil(self._answer(news or self._marks()))
+        answer = None if self._reply.is_abandoned else self._answer(news or self._marks())
+        self._leave()
+        if answer is not None:
+            self._reply.fulfil(answer)
 
-    def _marks(self) -> dict[int, FetchedPartition]:
-        lines = dict[int, FetchedPartition]()
-        for index, part in enumerate(self._request.parts):
-            partition = self._broker.find_led(part.topic, part.partition)
+    def _marks(self) -> dict[PartitionKey, FetchedPartition]:
+        lines = dict[PartitionKey, FetchedPartition]()
+        for key in self._session.changed:
+            place, partition = self._session.places[key], self._broker.find_led(*key)
             if partition is None:
                 continue
-            if partition.high_watermark > self._asked[index].high_watermark:
-                lines[index] = read_line(
-                    partition, part, reach=Reach.END, bytes_max=0, at_least_one=False
+            if partition.high_watermark > place.asked.high_watermark:
+                lines[key] = read_line(
+                    partition, place.part, reach=Reach.END, bytes_max=0, at_least_one=False
                 )
         return lines
 
-    def _answer(self, news: dict[int, FetchedPartition]) -> Sequence[ResponsePart]:
+    def _answer(self, news: dict[PartitionKey, FetchedPartition]) -> Sequence[ResponsePart]:
+        session = self._session
         self._broker.replicas.proofs.note_answer(self._peer)
-        parts = [self._request.parts[index] for index in news]
-        return write_fetch_answer(parts, list(news.values()), self._correlation_id, VERSION)
+        parts = [session.places[key].part for key in news]
+        for key, line in news.items():  # those without records come first the next time
+            if line.record_bytes:
+                del session.changed[key]
+                session.changed[key] = None
+        return write_fetch_answer(
+            parts, list(news.values()), self._correlation_id, VERSION, session_id=session.session_id
+        )
 
     def _leave(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for partition, wake in self._parked:
-            partition.unpark_follower(wake)
-            partition.unpark(wake)
-        self._parked.clear()
+        self._session.fetch = None
+        if self._session.session_id == NO_SESSION:
+            self._session.close()

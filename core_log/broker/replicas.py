@@ -10,6 +10,7 @@ from uuid import UUID
 from headwater.core_log.broker.leadership_proofs import LeadershipProofs
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.replica_fetcher import ReplicaFetchers
+from headwater.core_log.broker.replica_fetches import ReplicaSessions
 from headwater.core_log.broker.replication_quotas import ReplicationQuotas
 from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
 from headwater.core_log.model.log import TopicPartition
@@ -48,6 +49,7 @@ class Replicas:
         self.quotas = ReplicationQuotas(broker.node_id, broker.clock)
         """How fast throttled replicas are copied."""
         self.fetchers = ReplicaFetchers(broker)
+        self.sessions = ReplicaSessions()
         self.proofs = LeadershipProofs()
         self.has_failed = asyncio.Event()
         """Set by a failure, so that the recovery of partitions need not wait for its next turn."""

@@ -379,6 +379,7 @@ class BrokerServer:
             del self._connections[peer]
             self._forget_address(peer.client_host)
         self._broker.active_controller.on_closed(peer)
+        self._broker.replicas.sessions.on_closed(peer)
         if not self._connections:
             self._is_empty.set()
 

@@ -221,6 +221,7 @@ def write_fetch_answer(
     *,
     error_code: int = 0,
     wait_ms: int = 0,
+    session_id: int = 0,
 ) -> list[bytes | S]:
     """Returns the whole frame as chunks: our bytes, and the records' places."""
     writer = _Writer[S]()
@@ -232,7 +233,7 @@ def write_fetch_answer(
     head = _INT.pack(correlation_id) + (b"\0" if version >= FLEXIBLE_FROM else b"")
     head += _INT.pack(wait_ms)
     if version >= 7:
-        head += _SHORT.pack(error_code) + _INT.pack(0)  # fetch sessions are not supported
+        head += _SHORT.pack(error_code) + _INT.pack(session_id)
     first = writer.chunks[0]
     assert isinstance(first, bytes), "an answer begins with bytes of ours"
     size = len(head) + writer.record_bytes

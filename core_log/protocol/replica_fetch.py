@@ -32,6 +32,13 @@ DROPS = 10_004
 """Tag of our own: how often the leader has dropped deletes or ends of transactions, counted from 1,
 where it has compacted. Brokers of an older version do not tell it."""
 
+NO_SESSION, NO_SESSION_EPOCH, FULL_FETCH, SESSION_EPOCH_MAX = 0, -1, 0, 0x7FFF_FFFF
+"""The id of no session, and the epochs of a fetch that wants none, and of one that begins one."""
+
+
+def next_session_epoch(epoch: int) -> int:
+    return 1 if epoch == SESSION_EPOCH_MAX else epoch + 1
+
 
 @request(api_key=1, versions=(18, 18), flexible_from=12)
 class ReplicaFetchRequest(Request["ReplicaFetchResponse"]):

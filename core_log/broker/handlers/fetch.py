@@ -7,8 +7,8 @@ does since 4.0. `__cluster_metadata` is read by brokers only (decision 29).
 A request of a replica is believed only in version 18, under the present registration of a broker.
 From version 11 on every replica answers, up to the high watermark that it knows, and the leader
 names one in the client's rack (KIP-392). There is no `replica.selector.class`: the rules are those
-of Kafka's RackAwareReplicaSelector. Deliberately not done: fetch sessions (every request names all
-its partitions), down-conversion, tiered storage.
+of Kafka's RackAwareReplicaSelector. Replicas have fetch sessions (KIP-227). Deliberately not done:
+those of clients (every request names all its partitions), down-conversion, tiered storage.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from headwater.core_log.broker.partition import (
     read_line,
 )
 from headwater.core_log.broker.quorum_fetch import answer_quorum_fetch, is_quorum_fetch
-from headwater.core_log.broker.replica_fetches import answer_replica
+from headwater.core_log.broker.replica_fetches import answer_replica, refuse_session
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
@@ -41,6 +41,7 @@ from headwater.core_log.protocol.fetch_frames import (
     write_fetch_answer,
 )
 from headwater.core_log.protocol.messages.fetch import FetchRequest
+from headwater.core_log.protocol.replica_fetch import NO_SESSION
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.read_replica import choose_read_replica
@@ -71,15 +72,11 @@ def handle_fetch(
     if request.replica_id >= 0 and is_quorum_fetch(request):
         version = context.api_version
         return answer_quorum_fetch(broker, frame, position, correlation_id, version)
-    if request.session_id != 0:
-        nothing: list[FetchedPartition] = []
-        code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        refusal = write_fetch_answer(
-            (), nothing, correlation_id, context.api_version, error_code=code
-        )
-        return Reply(refusal)
     if request.replica_id >= 0:
         return answer_replica(broker, frame, position, request, correlation_id, context)
+    if request.session_id != NO_SESSION:
+        code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return refuse_session(code, correlation_id, context.api_version)
     pending = PendingFetch(broker, request, correlation_id, context.api_version, context.use)
     return pending.refuse(denied) if any(denied) else pending.start()
 

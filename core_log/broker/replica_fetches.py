@@ -1,9 +1,4 @@
-"""Fetches of followers, which read uncommitted records and say by them what they have on disk.
-
-A follower names its partitions once, and then those alone that changed (KIP-227). The leader keeps
-what it asked for as long as the connection lives, and looks only at partitions with something new
-of either side.
-"""
+"""Fetches of followers, which read uncommitted records and say by them what they have on disk."""
 
 import asyncio
 from collections.abc import Sequence
@@ -161,8 +156,9 @@ class Place:
 
 @dataclass(eq=False)
 class ReplicaSession:
-    """What a follower asks for, kept between its fetches. `changed` has the partitions that may
-    have news, those first that waited longest."""
+    """What a follower asks for, kept as long as its connection lives, so that a fetch names only
+    what changed (KIP-227). `changed` has the partitions that may have news, those first that waited
+    longest; no others are looked at."""
 
     broker: "Broker"
     replica_epoch: int

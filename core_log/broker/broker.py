@@ -63,7 +63,7 @@ from headwater.core_log.security.authorizer import Authorizer
 from headwater.core_log.security.listener_security import ListenerSecurity, security_of
 from headwater.core_log.security.principal import Principal
 from headwater.core_log.storage.partition_log import PartitionLog
-from headwater.core_log.storage.properties import decode_uuid
+from headwater.core_log.storage.properties import decode_uuid, new_uuid
 from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Broker:
         )
 
     def new_id(self) -> UUID:
-        return UUID(int=self._random.getrandbits(128), version=4)
+        return new_uuid(self._random)
 
     @property
     def image(self) -> MetadataImage:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 from headwater.core_log.foundation.errors import DecodeError
@@ -24,6 +25,13 @@ def read_properties(files: Files, path: Path) -> dict[str, str]:
 
 def write_properties(files: Files, path: Path, values: Mapping[str, str]) -> None:
     files.replace(path, "".join(f"{key}={value}\n" for key, value in values.items()).encode())
+
+
+def new_uuid(random: Random) -> UUID:
+    """Returns an id whose text begins with no dash, as Kafka's: tools take it as an option's
+    value."""
+    made = UUID(int=random.getrandbits(128), version=4)
+    return UUID(int=made.int ^ 1 << 127) if encode_uuid(made).startswith("-") else made
 
 
 def encode_uuid(value: UUID) -> str:

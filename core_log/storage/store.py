@@ -26,6 +26,7 @@ from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.properties import (
     META,
     encode_uuid,
+    new_uuid,
     read_properties,
     read_topic_id,
     take_clean_stop,
@@ -117,13 +118,13 @@ class Store:
         """Gives the directory a new id, on disk on return: it has lost what it promised to the
         quorum under the former one."""
         self.former_directory_id = self.directory_id
-        self.directory_id = encode_uuid(_new_uuid(self._random))
+        self.directory_id = encode_uuid(new_uuid(self._random))
         former = {FORMER_ID: self.former_directory_id}
         self._change_identity({"directory.id": self.directory_id, **former})
 
     def renew_cluster_id(self) -> None:
         """Makes the directory a member of no cluster that there was; on disk on return."""
-        self.cluster_id, self.has_joined = encode_uuid(_new_uuid(self._random)), False
+        self.cluster_id, self.has_joined = encode_uuid(new_uuid(self._random)), False
         self._change_identity({"cluster.id": self.cluster_id, JOINED: "false"})
 
     def note_others(self, has_others: bool) -> None:
@@ -475,7 +476,7 @@ class Store:
         logger.warning("%s belongs to another topic; it is now %s", directory, aside)
 
     def _rename_away(self, key: TopicPartition, directory: Path, ending: str) -> Path:
-        tail = f"-{key.partition}.{_new_uuid(self._random).hex}{ending}"
+        tail = f"-{key.partition}.{new_uuid(self._random).hex}{ending}"
         aside = directory.with_name(key.topic[: FILE_NAME_MAX - len(tail)] + tail)
         self.files.rename(directory, aside)
         self._found.discard(key)
@@ -505,10 +506,6 @@ def _in_use(files: Files, data: Path, otherwise: str) -> DirectoryInUse:
     )
 
 
-def _new_uuid(random: Random) -> UUID:
-    return UUID(int=random.getrandbits(128), version=4)
-
-
 def _identify(
     files: Files, path: Path, node_id: int, random: Random, cluster_id: str | None
 ) -> dict[str, str]:
@@ -524,9 +521,9 @@ def _identify(
             ) from None
         identity = {
             "version": FORMAT_VERSION,
-            "cluster.id": cluster_id or encode_uuid(_new_uuid(random)),
+            "cluster.id": cluster_id or encode_uuid(new_uuid(random)),
             "node.id": str(node_id),
-            "directory.id": encode_uuid(_new_uuid(random)),
+            "directory.id": encode_uuid(new_uuid(random)),
         }
         if cluster_id is not None:
             identity[JOINED] = "true"

@@ -9,7 +9,12 @@ import pytest
 from headwater.core_log.foundation.errors import ConfigError, CorruptLog, DirectoryInUse
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.log_config import LogConfig
-from headwater.core_log.storage.properties import decode_uuid, read_topic_id
+from headwater.core_log.storage.properties import (
+    decode_uuid,
+    encode_uuid,
+    new_uuid,
+    read_topic_id,
+)
 from headwater.core_log.storage.store import Store
 from tests.builders import DATA, TOPIC_ID, append, open_log, open_store, sync, values_of
 from tests.fakes import MemoryFiles, SimulatedClock
@@ -192,6 +197,13 @@ def test_topics_with_dashes_are_told_apart() -> None:
     for topic in ("a", "a-1", "a-1-2"):
         log = store.open_partition(topic, 0, topic_id=TOPIC_ID, config=LogConfig())
         assert values_of(log) == [(0, topic.encode())]
+
+
+def test_no_id_begins_with_a_dash_as_options_of_tools_do() -> None:
+    texts = [encode_uuid(new_uuid(Random(seed))) for seed in range(1_000)]
+
+    assert not [each for each in texts if each.startswith("-")]
+    assert len({*texts}) == len(texts)
 
 
 def test_names_and_ids_come_from_the_randomness_that_was_given() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from headwater.core_log.model.log import Log
-from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.journal.schemas import all_schemas_of
 from headwater.pipelines.terminal.record_lines import to_json_value
 from headwater.pipelines.time_travel.history.key_history import key_text
@@ -75,10 +75,16 @@ class HiddenColumns:
             (each.id, column.id)
             for each in known
             for column in each.columns
-            if each.id and column.id and f"{each.table}.{column.name}" in all_named
+            if each.id and column.id
+            for start in _starts(each.table)
+            if f"{start}{column.name}" in all_named
         }
-        start = f"{schema.table}."
-        found = {name.removeprefix(start) for name in all_named if name.startswith(start)}
+        found = {
+            name.removeprefix(start)
+            for start in _starts(schema.table)
+            for name in all_named
+            if name.startswith(start)
+        }
         named = {name for name in found if "." not in name or name in schema.names}
         missing = sorted(named - set(schema.names))
         renamed = {each.name for each in schema.columns if (schema.id, each.id) in ids}
@@ -127,6 +133,11 @@ class ShownColumn:
 
     name: str
     type: str
+
+
+def _starts(table: TableId) -> set[str]:
+    """How names of its columns begin: with its schema, or without."""
+    return {f"{table}.", f"{table.name}."}
 
 
 def shown_value(value: Any, characters_max: int = VALUE_CHARACTERS_MAX) -> str | None:

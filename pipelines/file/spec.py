@@ -303,7 +303,8 @@ class ConsoleViewSettings(YamlSettings):
     """What `headwater ui` shows of a pipeline, if it is started with this file."""
 
     hide: Texts = Field((), examples=[["public.users.email"]])
-    """Columns that the console does not show and does not search, as `schema.table.column`."""
+    """Columns that the console does not show and does not search, as `schema.table.column`. Without
+    the schema the column is hidden in every table of that name."""
 
     @field_validator("hide")
     @classmethod
@@ -312,6 +313,8 @@ class ConsoleViewSettings(YamlSettings):
             table, _, column = name.rpartition(".")
             if not table or not column:
                 raise ValueError(f"the name is not schema.table.column: {name}")
+            if "*" in name:
+                raise ValueError(f"each column is named by itself, without a pattern: {name}")
         return names
 
 

@@ -20,6 +20,9 @@ from headwater.pipelines.journal.schemas import SchemaReader
 from headwater.pipelines.terminal.output import printable
 from headwater.pipelines.terminal.quantities import time_text
 
+BASE64 = "base64:"
+"""Begins the text of bytes that are no text."""
+
 
 def to_json_value(value: Any) -> Any:
     """What JSON can hold: decimals with all their digits, times in ISO 8601, bytes as text where
@@ -43,7 +46,7 @@ def shown_bytes(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return f"base64:{base64.b64encode(content).decode()}"
+        return f"{BASE64}{base64.b64encode(content).decode()}"
 
 
 def row_line(row: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """One key in the log, found by its record bytes in the only partition that it can be in; and what
 records say about keys."""
 
+import base64
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.loops.deliver.truncate_barriers import batches_with
 from headwater.pipelines.terminal.control_writer import find_table
 from headwater.pipelines.terminal.quantities import time_text
-from headwater.pipelines.terminal.record_lines import to_json_value
+from headwater.pipelines.terminal.record_lines import BASE64, to_json_value
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 from headwater.pipelines.time_travel.history.cut_points import CutPoint, check_exact
 
@@ -190,13 +191,20 @@ def _key_row(schema: TableSchema, given: str) -> pa.RecordBatch:
 
 def _cast(text: str, kind: pa.DataType) -> pa.Array:
     if pa.types.is_binary(kind):
-        return pa.array([bytes.fromhex(text.removeprefix("\\x"))], kind)
+        return pa.array([_bytes_of(text)], kind)
     if pa.types.is_time(kind):
         return pa.array([time.fromisoformat(text)], kind)
     if pa.types.is_timestamp(kind):
         plain = pa.array([text.removesuffix("Z").replace("T", " ")])
         return plain.cast(pa.timestamp(kind.unit)).cast(kind)
     return pa.array([text]).cast(kind)
+
+
+def _bytes_of(text: str) -> bytes:
+    """Of hexadecimal digits, or as `verify` and other answers show bytes that are no text."""
+    if text.startswith(BASE64):
+        return base64.b64decode(text.removeprefix(BASE64), validate=True)
+    return bytes.fromhex(text.removeprefix("\\x"))
 
 
 def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:

@@ -29,10 +29,14 @@ def test_the_columns_of_the_file_are_hidden(tmp_path: Path) -> None:
     assert hidden_in(None).view("shop", schema_of("orders")).names == ("id", "value")
 
 
-def test_a_name_that_is_no_column_is_a_mistake(tmp_path: Path) -> None:
-    (tmp_path / "shop.yaml").write_text(FILE.replace("public.orders.value", "value"))
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("value", r"schema\.table\.column"), ("'public.*.value'", "without a pattern")],
+)
+def test_a_name_that_is_no_column_is_a_mistake(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "shop.yaml").write_text(FILE.replace("public.orders.value", name))
 
-    with pytest.raises(MistakesFound, match=r"schema\.table\.column"):
+    with pytest.raises(MistakesFound, match=said):
         hidden_in(tmp_path / "shop.yaml")
 
 

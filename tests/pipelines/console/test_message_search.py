@@ -188,6 +188,15 @@ def test_a_hidden_column_and_its_table_may_have_dots_in_their_names() -> None:
     assert shown("public.c", "b") == ("b",)
 
 
+def test_a_column_that_is_named_without_its_schema_is_hidden() -> None:
+    schema = schema_of("public.orders", id=pa.int64(), value=pa.string())
+    other = schema_of("public.items", id=pa.int64(), value=pa.string())
+    hidden = HiddenColumns({"shop": ["orders.value"]})
+
+    assert hidden.view("shop", schema).names == ("id",)
+    assert hidden.view("shop", other).names == ("id", "value")
+
+
 def test_a_hidden_key_is_a_number_that_says_nothing(served: ServedLog) -> None:
     write_orders(served, 3)
     hidden = HiddenColumns({"shop": ["public.orders.id"]})

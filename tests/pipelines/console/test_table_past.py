@@ -201,6 +201,19 @@ def test_every_key_is_found_by_the_text_that_is_shown_for_it(served: ServedLog, 
     served.run(look)
 
 
+def test_a_key_of_bytes_is_found_by_what_a_comparison_shows_of_it(served: ServedLog) -> None:
+    schema = schema_of("public.orders", key=("a",), a=pa.binary(), value=pa.string())
+    served.write((changes_of(schema, ("c", {"a": b"\xff\xfe"}), ("c", {"a": b"\xff\xfd"})),))
+
+    async def look() -> None:
+        stored = await stored_schema(served.log, PIPELINE, "orders")
+        for key in ('{"a":"base64://4="}', "base64://4=", "fffe", "\\xfffe"):
+            found = await changes_of_key(served.log, stored, view_of(stored), key)
+            assert [each.offset for each in found.changes] == [0]
+
+    served.run(look)
+
+
 @pytest.mark.slow
 def test_a_change_names_every_row_of_its_transaction_and_who_has_it(served: ServedLog) -> None:
     changes: list[Change] = [

@@ -156,12 +156,20 @@ class _ChosenTopic:
         wanted: MessageFilter,
         *,
         hides_bytes: bool,
+        hides_events: bool,
     ) -> None:
         self.name, self.places, self.stored = name, places, stored
-        self.shown, self.wanted, self._hides_bytes = shown, wanted, hides_bytes
+        self.shown, self.wanted = shown, wanted
+        self._hides_bytes, self._hides_events = hides_bytes, hides_events
 
     def reader(self, log: Log) -> RecordReader:
-        return RecordReader(log, self.name, self.shown, hides_bytes=self._hides_bytes)
+        return RecordReader(
+            log,
+            self.name,
+            self.shown,
+            hides_bytes=self._hides_bytes,
+            hides_events=self._hides_events,
+        )
 
     @classmethod
     async def find(cls, console: ConsoleContext, log: Log, request: Request) -> "_ChosenTopic":
@@ -186,8 +194,16 @@ class _ChosenTopic:
         )
         places = [TopicPartition(name, each) for each in numbers]
         has_values = name.endswith(DEAD_LETTERS) or name.startswith(OWN_TOPICS)
-        hides_bytes = console.hidden.hides_anything and has_values
-        return cls(name, places, stored, shown, wanted, hides_bytes=hides_bytes)
+        hides = console.hidden.hides_anything
+        return cls(
+            name,
+            places,
+            stored,
+            shown,
+            wanted,
+            hides_bytes=hides and has_values,
+            hides_events=hides,
+        )
 
 
 async def _keys(

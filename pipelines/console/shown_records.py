@@ -62,11 +62,18 @@ class RecordReader:
     """Decodes a topic's records under today's columns, without those that are hidden."""
 
     def __init__(
-        self, log: Log, topic: str, shown: ShownTable | None, *, hides_bytes: bool = False
+        self,
+        log: Log,
+        topic: str,
+        shown: ShownTable | None,
+        *,
+        hides_bytes: bool = False,
+        hides_events: bool = False,
     ) -> None:
         """`shown`: the table of the topic, if it is a table's. `hides_bytes`: records may hold rows
-        of tables with hidden columns."""
+        of tables with hidden columns. `hides_events`: so may events, if it is no table's yet."""
         self._topic, self._shown, self._hides_bytes = topic, shown, hides_bytes
+        self._hides_events = hides_events and shown is None
         self._decoder = RecordDecoder(log)
         self._is_ready = False
 
@@ -146,7 +153,8 @@ class RecordReader:
                 fields=fields,
             )
         problem = change if isinstance(change, str) else ""
-        if not self.hides:
+        is_early = self._hides_events and _has_schema(columns.headers[row].as_py())
+        if not self.hides and not is_early:
             return replace(record, problem=problem)
         return replace(
             record,

@@ -332,6 +332,27 @@ def test_a_record_of_a_table_with_hidden_columns_that_is_no_event_is_hidden(
     served.run(read)
 
 
+def test_an_event_that_comes_before_its_schema_is_known_is_hidden(served: ServedLog) -> None:
+    write_orders(served, 1)
+
+    async def read() -> None:
+        place = TopicPartition(TOPIC, 0)
+        for hides_events in (True, False):
+            page = await search(
+                served.log,
+                RecordReader(served.log, TOPIC, None, hides_events=hides_events),
+                EVERYTHING,
+                lower={place: 0},
+                upper={place: 1},
+                limit=1,
+                hidden=(),
+                budget=LookBudget(),
+            )
+            assert [each.value == HIDDEN for each in page.messages] == [hides_events]
+
+    served.run(read)
+
+
 @pytest.mark.slow
 def test_dead_letters_are_hidden_among_messages_while_any_column_is(served: ServedLog) -> None:
     letters = TopicPartition("shop.dlq", 0)

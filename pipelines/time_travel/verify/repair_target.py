@@ -11,6 +11,7 @@ from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import Fenced, SinkRejected
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.journal.schemas import newest_schema
 from headwater.pipelines.loops.deliver.records_by_offset import changes_at
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
 from headwater.pipelines.time_travel.history.cut_points import Ends
@@ -61,6 +62,7 @@ async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: A
     """
     for _ in range(ATTEMPTS_MAX):
         offsets = await _load_offsets(repair, sink)
+        await _check_form(repair, log)
         moved = await _moved_since(repair, offsets, log, after_log)
         left = {} if moved is None else {at: k for at, k in repair.keys.items() if at not in moved}
         if not left:
@@ -84,6 +86,18 @@ async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: A
         hint="pause the table during the repair: headwater pause PIPELINE/TABLE",
         table=str(repair.subject.target),
     )
+
+
+async def _check_form(repair: TargetRepair, log: Log) -> None:
+    """Raises if the table has another form by now: rows of the compared one would take its new
+    columns away again. A target that moves on after its offsets were read is fenced."""
+    for stored in repair.subject.sources:
+        if await newest_schema(log, stored.topic) != stored.schema:
+            raise SinkRejected(
+                "the table got another form after it was compared",
+                hint="headwater verify PIPELINE/TABLE --repair goes by its new form",
+                table=str(repair.subject.target),
+            )
 
 
 async def _load_offsets(repair: TargetRepair, sink: Sink) -> AppliedOffsets:

@@ -14,6 +14,7 @@ from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.rows.codec import SCHEMA_HEADER
+from headwater.pipelines.time_travel.verify import repair_target, verify
 from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.databases import database_in
@@ -346,3 +347,50 @@ def test_a_record_that_nobody_can_decode_is_named_and_the_others_are_compared(
         {"topic": "copy.t", "partition": 0, "offset": offset}
     ]
     assert all(each.is_equal for each in after.values()), after
+
+
+@pytest.mark.slow
+def test_a_repair_takes_no_column_away_that_came_while_the_table_was_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+    really = repair_target.repair_target
+
+    async def none_moved(*_: Any) -> set[int]:
+        """PostgreSQL adds a column without a word of its rows."""
+        return set()
+
+    async def story(world: World) -> Any:
+        async def later(*given: Any) -> int:
+            execute(source, "ALTER TABLE t ADD x TEXT", "INSERT INTO t VALUES (4, 'd', 'new')")
+            await world.run()
+            execute(target, "DELETE FROM t WHERE id = 2")
+            monkeypatch.setattr(verify, "repair_target", really)
+            return await really(*given)
+
+        execute(
+            source,
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+            "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+        )
+        await world.run()
+        execute(target, "DELETE FROM t WHERE id = 2")
+        monkeypatch.setattr(verify, "repair_target", later)
+        monkeypatch.setattr(repair_target, "_moved_since", none_moved)
+        first = await world.verified("t", sides=ComparedSides(source=False), repairs=True)
+        held = rows(target, "SELECT id, x FROM t ORDER BY id")
+        return (
+            first,
+            held,
+            await world.verified("t", sides=ComparedSides(source=False), repairs=True),
+        )
+
+    first, held, again = tell(tmp_path, POLLED, story)
+
+    assert "another form after it was compared" in first["t", "sql"].unrepaired
+    assert held == [(1, None), (3, None), (4, "new")]
+    assert again["t", "sql"].is_equal and again["t", "sql"].repaired == 1
+    assert rows(target, "SELECT id, v, x FROM t WHERE id IN (2, 4) ORDER BY id") == [
+        (2, "b", None),
+        (4, "d", "new"),
+    ]

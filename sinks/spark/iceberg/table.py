@@ -12,6 +12,7 @@ import pyarrow as pa
 from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
 from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.spark.iceberg.versions import (
+    NUMBER,
     find_removable,
     is_rolled_back,
     newest_first,
@@ -208,7 +209,10 @@ class IcebergLakeTable:
         offsets = {name: str(number) for name, number in numbers.items()}
         # Our files name their columns; the table maps each name to its field id.
         names = _name_mapping(transaction).model_dump_json()
-        transaction.set_properties({**offsets, "schema.name-mapping.default": names})
+        number = str(transaction.table_metadata.next_sequence_number())
+        transaction.set_properties(
+            {**offsets, NUMBER: number, "schema.name-mapping.default": names}
+        )
         metadata = transaction.table_metadata
         with transaction.update_snapshot(snapshot_properties=said_of(change)).overwrite() as update:
             _forget_removed(update)
@@ -249,7 +253,9 @@ class IcebergLakeTable:
             columns=identity.columns,
             partition_by=tuple(names[field.source_id] for field in table.spec().fields),
             native=(table, files),
-            is_put_back=is_rolled_back(table.metadata.snapshots, snapshot),
+            is_put_back=is_rolled_back(
+                table.metadata.snapshots, snapshot, newest=_number(settings.get(NUMBER)) or 0
+            ),
         )
 
     def _files(self, scan: "DataScan") -> dict[str, "IcebergFile"]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 AT = PREFIX + "at"
+NUMBER = PREFIX + "sequence"
+"""The sequence number of our newest version."""
 NEWEST = ENTRIES_KEPT + 100
 """The newest versions that stay, including those of consistent cuts: a slice makes one, compaction
 some."""
@@ -64,19 +66,17 @@ def version_of(snapshot: "Snapshot") -> Version:
     )
 
 
-def is_rolled_back(snapshots: Collection["Snapshot"], current: "Snapshot | None") -> bool:
-    """Returns whether the current version does not come after the newest of ours."""
-    ours = [each for each in snapshots if AT in _additional(each)]
-    if not ours:
-        return False
-    newest = max(ours, key=lambda each: each.sequence_number or 0)
-    by_id = {each.snapshot_id: each for each in snapshots}
-    at, wanted = current, newest.sequence_number or 0
-    while at is not None and at.snapshot_id != newest.snapshot_id:
-        if (at.sequence_number or 0) < wanted:
-            return True
+def is_rolled_back(
+    snapshots: Collection["Snapshot"], current: "Snapshot | None", *, newest: int
+) -> bool:
+    """Returns whether the current version does not come after the newest of ours. Tables of earlier
+    releases do not store its number, `newest`: it is then known as long as the version is."""
+    ours = (each.sequence_number or 0 for each in snapshots if AT in _additional(each))
+    newest = max(newest, *ours, 0)
+    by_id, at = {each.snapshot_id: each for each in snapshots}, current
+    while at is not None and (at.sequence_number or 0) > newest:
         at = by_id.get(at.parent_snapshot_id or 0)
-    return False
+    return at is not None and (at.sequence_number or 0) < newest
 
 
 def find_removable(

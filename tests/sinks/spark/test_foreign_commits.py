@@ -115,12 +115,17 @@ async def test_a_table_that_is_put_back_to_a_version_of_its_own_offsets_goes_on(
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(9))
 
 
-async def test_an_iceberg_table_that_was_rolled_back_waits_for_its_rebuild(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_expired", [False, True])
+async def test_an_iceberg_table_that_was_rolled_back_waits_for_its_rebuild(
+    is_expired: bool, tmp_path: Path
+) -> None:
     bench, topic = iceberg_bench(tmp_path), ScriptedTopic()
     await two_slices(bench, topic)
     table = iceberg_of(bench)
 
     table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
+    if is_expired:
+        iceberg_of(bench).maintenance.expire_snapshots().older_than(datetime.max).commit()
 
     await bench.sink().maintain()
     await check_waits(bench, topic)

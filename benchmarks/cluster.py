@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 from benchmarks.cluster_nodes import Cluster
-from benchmarks.cluster_pauses import KILLS, cuts, kills, pauses, stops
+from benchmarks.cluster_pauses import KILLS, cuts, hangs, kills, pauses, stops
 from benchmarks.cluster_report import KAFKA, OURS, read, write
 from benchmarks.cluster_stages import (
     catch_up,
@@ -24,6 +25,7 @@ from benchmarks.cluster_stages import (
 )
 from benchmarks.figures import Collected
 from benchmarks.servers import KAFKA_HEAP, ROOT, kafka_jars, machine
+from tests.cluster.disks import HangingDisk, NodesOnDisks
 from tests.cluster.links import Links, can_have_namespaces
 from tests.cluster.nodes import COUNT, HeadwaterNodes, KafkaNodes, Nodes
 
@@ -39,6 +41,7 @@ STAGES: dict[str, Callable[[Cluster], Awaitable[None]]] = {
         kills,
         stops,
         cuts,
+        hangs,
         catch_up,
         many_partitions,
         pipeline,
@@ -46,8 +49,8 @@ STAGES: dict[str, Callable[[Cluster], Awaitable[None]]] = {
 }
 ON_REQUEST = ("kills",)
 """Adds to the rows of `pauses`."""
-OF_OURS = ("pipeline",)
-"""What would say nothing of Kafka's nodes."""
+OF_OURS = ("pipeline", "hangs")
+"""What would say nothing of Kafka's nodes, which wait for no disk."""
 
 
 def measure(
@@ -72,7 +75,11 @@ async def run_stage(
     chosen: argparse.Namespace,
 ) -> None:
     links = Links(range(1, COUNT + 1)) if stage == "cuts" and can_have_namespaces() else None
-    nodes = MAKES[name](directory, jars, links)
+    nodes: Nodes
+    if stage == "hangs":
+        nodes = NodesOnDisks(directory, HangingDisk, Random(1))
+    else:
+        nodes = MAKES[name](directory, jars, links)
     cluster = Cluster(nodes, collected, name, shrink=chosen.shrink, kills=chosen.kills)
     try:
         if links:

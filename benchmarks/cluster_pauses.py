@@ -1,4 +1,5 @@
-"""How long a writer stands still when the leader of its partition is killed, frozen or cut off."""
+"""How long a writer stands still when the leader of its partition is killed, frozen or cut off, or
+when its disk hangs."""
 
 import asyncio
 import sys
@@ -12,9 +13,10 @@ from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.log import TopicPartition
+from tests.cluster.disks import HangingDisk, NodesOnDisks
 from tests.simulation.load import batch_of
 
-KILLS, CUTS = 10, 4
+KILLS, CUTS, HANGS = 10, 4, 10
 PAUSED = TopicPartition("paused", 0)
 AFTER_S = 1.0
 """How long a writer works on once it has been answered again."""
@@ -71,6 +73,11 @@ async def stops(cluster: Cluster) -> None:
     await befall_leaders(cluster, ("stop",), max(1, KILLS // cluster.shrink))
 
 
+async def hangs(cluster: Cluster) -> None:
+    """No sync of the leader's disk returns; its writes go to the page cache as ever."""
+    await befall_leaders(cluster, ("hang",), max(1, HANGS // cluster.shrink))
+
+
 async def befall_leaders(cluster: Cluster, ways: Sequence[str], count: int) -> None:
     await cluster.topic(PAUSED.topic, 1)
     writer = PausedWriter(cluster.nodes.bootstrap, Random(1))
@@ -92,7 +99,7 @@ async def befall_leaders(cluster: Cluster, ways: Sequence[str], count: int) -> N
 
 async def befall(cluster: Cluster, writer: PausedWriter, how: str, node: int) -> float:
     """Returns the longest time for which the writer was not answered."""
-    links = cluster.nodes.links
+    links, disk = cluster.nodes.links, disk_of(cluster, node)
     writer.begin()
     match how:
         case "kill":
@@ -101,23 +108,37 @@ async def befall(cluster: Cluster, writer: PausedWriter, how: str, node: int) ->
             await asyncio.to_thread(cluster.nodes.stop, node)
         case "freeze":
             cluster.nodes.pause(node)
+        case "hang":
+            assert disk is not None, "a disk hangs where nodes have one each"
+            disk.hang()
         case _:
             assert links is not None, "a link is cut where nodes have namespaces"
             links.cut |= links.ways([node], to=True, back=True, clients=True)
     before = writer.count
-    await until(lambda: writer.count > before + 1)
-    await asyncio.sleep(AFTER_S)
+    try:
+        await until(lambda: writer.count > before + 1)
+        await asyncio.sleep(AFTER_S)
+    finally:
+        if how == "hang" and disk is not None:
+            disk.go_on()  # nothing can end on a disk that hangs
     pause_s = writer.longest_s
     match how:
         case "kill" | "stop":
             cluster.nodes.start(node)
         case "freeze":
             cluster.nodes.resume(node)
+        case "hang":
+            pass
         case _:
             assert links is not None, "they were cut"
             await links.heal()
     await cluster.sound()
     return pause_s
+
+
+def disk_of(cluster: Cluster, node: int) -> HangingDisk | None:
+    disk = cluster.nodes.disks[node] if isinstance(cluster.nodes, NodesOnDisks) else None
+    return disk if isinstance(disk, HangingDisk) else None
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -113,6 +113,8 @@ ROWS = (
     pause("stop-leader", "the partition's leader stops in order", None),
     pause("cut-both", "cut links of both leaders in one", 5),
     pause("cut-leader", "cut links of the partition's leader", 5),
+    pause("hang-both", "a hung disk of both leaders in one", 5),
+    pause("hang-leader", "a hung disk of the partition's leader", 5),
     ReportRow(
         "catch-up",
         "a started node, 1 GB behind: s until all are in sync",

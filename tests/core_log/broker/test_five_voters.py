@@ -9,8 +9,16 @@ from headwater.core_log.broker.broker import Broker
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from headwater.core_log.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from headwater.core_log.replication.leader import Leader
 from tests.core_log.broker.cluster_in_memory import Cluster
-from tests.core_log.broker.replicated_topic import create, produce, record_of, start_three, stored
+from tests.core_log.broker.replicated_topic import (
+    create,
+    leader_of,
+    produce,
+    record_of,
+    start_three,
+    stored,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +77,7 @@ async def test_a_cluster_of_five_voters_goes_on_without_any_two(cluster: Cluster
     await cluster.until(lambda: record_of(cluster).leader in cluster.brokers)
     await cluster.until(lambda: {*record_of(cluster).in_sync} <= cluster.brokers.keys())
     await cluster.until(lambda: len(record_of(cluster).in_sync) >= 2)
+    await cluster.until(lambda: leads_with_others(cluster))
     await produce(cluster, "of three")
     for node_id in gone:
         await cluster.start(node_id)
@@ -77,6 +86,17 @@ async def test_a_cluster_of_five_voters_goes_on_without_any_two(cluster: Cluster
     holders = [each for each in cluster.brokers.values() if stored(each)]
     assert [stored(each) for each in holders] == [[b"of five", b"of three"]] * 3
     assert votes(cluster.brokers[1]) == [1, 2, 3, 4, 5]
+
+
+def leads_with_others(cluster: Cluster) -> bool:
+    """Whether the leader itself has heard that it leads, and who is in sync."""
+    leader = leader_of(cluster)
+    partition = None if leader is None else leader.find_led("t", 0)
+    return (
+        partition is not None
+        and isinstance(partition.leader, Leader)
+        and len(partition.leader.in_sync) >= 2
+    )
 
 
 async def test_one_of_five_voters_votes_again_after_its_disk_is_lost(cluster: Cluster) -> None:

@@ -124,12 +124,13 @@ def test_a_copy_of_a_later_state_of_the_log_is_begun_anew(kind: str, tmp_path: P
         await world.run()
 
     async def copied(world: World) -> RebuildResult:
-        execute(tmp_path / "source.db", "INSERT INTO t VALUES (3, 'lost'), (4, 'd')")
+        lost = ", ".join(f"({number}, 'lost')" for number in range(100, 150))
+        execute(tmp_path / "source.db", f"INSERT INTO t VALUES (4, 'd'), {lost}")
         await world.run()
         return await rebuilt(world, world.loaded, swaps=False)
 
     async def swapped(world: World) -> Any:
-        execute(tmp_path / "source.db", "DELETE FROM t WHERE id = 3", "UPDATE t SET v = 'new'")
+        execute(tmp_path / "source.db", "DELETE FROM t WHERE id > 99", "UPDATE t SET v = 'new'")
         await world.run("source")
         return await rebuilt(world, world.loaded, swaps=True), await world.verified("t")
 

@@ -126,7 +126,7 @@ class ReplicaSessions:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class CachedPartition:
     """A partition of a session: how it was asked for last, twice over, and who wakes for it."""
 
     part: FetchPart
@@ -166,7 +166,7 @@ class ReplicaSession:
     epoch: int = FULL_FETCH
     peer: Peer | None = None
     fetch: "ReplicaFetch | None" = None
-    places: dict[PartitionKey, Place] = field(default_factory=dict)
+    partitions: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
     changed: dict[PartitionKey, None] = field(default_factory=dict)
     _looked_ms: int = field(init=False)
     _is_woken: bool = False
@@ -186,24 +186,26 @@ class ReplicaSession:
         asked = (each for topic in declared.topics for each in topic.partitions)
         for part, each in zip(request.parts, asked, strict=True):
             key = (part.topic, part.partition)
-            place = self.places.get(key)
-            if place is None:
-                place = self.places[key] = Place(part, each, partial(self._on_change, key))
-            place.part, place.asked = part, each
-            place.park(self.broker.find_led(*key))
+            cached = self.partitions.get(key)
+            if cached is None:
+                cached = self.partitions[key] = CachedPartition(
+                    part, each, partial(self._on_change, key)
+                )
+            cached.part, cached.asked = part, each
+            cached.park(self.broker.find_led(*key))
             self.changed[key] = None
         now_ms = self.broker.clock.monotonic_ms()
         if now_ms - self._looked_ms >= WHOLE_LOOK_MS:
             self._looked_ms = now_ms
-            for key, place in self.places.items():
-                place.park(self.broker.find_led(*key))
+            for key, cached in self.partitions.items():
+                cached.park(self.broker.find_led(*key))
                 self.changed[key] = None
 
     def _forget(self, key: PartitionKey) -> None:
-        place = self.places.pop(key, None)
+        cached = self.partitions.pop(key, None)
         self.changed.pop(key, None)
-        if place is not None:
-            place.unpark()
+        if cached is not None:
+            cached.unpark()
 
     def _on_change(self, key: PartitionKey) -> None:
         """Called when the partition has news; all of one turn of the loop are answered at once."""
@@ -219,9 +221,9 @@ class ReplicaSession:
 
     def close(self) -> None:
         """Wakes no more; a request that waits is answered, since another one may wait behind it."""
-        for place in self.places.values():
-            place.unpark()
-        self.places.clear()
+        for cached in self.partitions.values():
+            cached.unpark()
+        self.partitions.clear()
         self.changed.clear()
         if self.fetch is not None:
             self.fetch.end()
@@ -266,11 +268,11 @@ class ReplicaFetch:
         broker, request = self._broker, self._request
         now_ms, may_join = broker.clock.monotonic_ms(), broker.image.is_alive(request.replica_id)
         for key in tuple(self._session.changed):
-            place = self._session.places[key]
-            asked, partition = place.asked, broker.find_led(*key)
+            cached = self._session.partitions[key]
+            asked, partition = cached.asked, broker.find_led(*key)
             if partition is not None and partition.on_follower_fetch(
                 request.replica_id,
-                place.part,
+                cached.part,
                 broker_epoch=request.replica_epoch,
                 marks=(asked.cleaned_to, asked.deletes_dropped_to),
                 may_join=may_join,
@@ -287,19 +289,19 @@ class ReplicaFetch:
         left, news = self._request.bytes_max, dict[PartitionKey, FetchedPartition]()
         is_first, self._is_held = True, False
         for key in tuple(session.changed):
-            place, partition = session.places[key], self._broker.find_led(*key)
-            bytes_max = self._bytes_max(place, partition, left)
-            line = self._read_place(place, partition, bytes_max, is_first)
+            cached, partition = session.partitions[key], self._broker.find_led(*key)
+            bytes_max = self._bytes_max(cached, partition, left)
+            line = self._read_partition(cached, partition, bytes_max, is_first)
             if line is not None:
                 news[key] = line
                 left -= line.record_bytes
                 is_first = is_first and not line.record_bytes
-            elif bytes_max == place.part.bytes_max and self._is_settled(place, partition):
+            elif bytes_max == cached.part.bytes_max and self._is_settled(cached, partition):
                 del session.changed[key]
         return news
 
-    def _bytes_max(self, place: Place, partition: Partition | None, left: int) -> int:
-        bytes_max = max(0, min(left, place.part.bytes_max))
+    def _bytes_max(self, cached: CachedPartition, partition: Partition | None, left: int) -> int:
+        bytes_max = max(0, min(left, cached.part.bytes_max))
         if partition is None or not self._quota.is_throttled(partition.topic, partition.index):
             return bytes_max
         if partition.waits_for(self._request.replica_id):
@@ -308,7 +310,7 @@ class ReplicaFetch:
         self._is_held = self._is_held or not room
         return min(bytes_max, room)
 
-    def _is_settled(self, place: Place, partition: Partition | None) -> bool:
+    def _is_settled(self, cached: CachedPartition, partition: Partition | None) -> bool:
         """Whether a follower in sync has all records, the high watermark and the mark of compaction
         that all have, and is asked for no proof."""
         replica_id = self._request.replica_id
@@ -317,14 +319,14 @@ class ReplicaFetch:
             and isinstance(leader := partition.leader, Leader)
             and replica_id in leader.in_sync
             and not partition.is_asked(replica_id)
-            and place.asked.high_watermark >= partition.log.end_offset
-            and place.asked.agreed_to >= partition.log.cleaned_to
+            and cached.asked.high_watermark >= partition.log.end_offset
+            and cached.asked.agreed_to >= partition.log.cleaned_to
         )
 
-    def _read_place(
-        self, place: Place, partition: Partition | None, bytes_max: int, is_first: bool
+    def _read_partition(
+        self, cached: CachedPartition, partition: Partition | None, bytes_max: int, is_first: bool
     ) -> FetchedPartition | None:
-        part, asked = place.part, place.asked
+        part, asked = cached.part, cached.asked
         if partition is None or part.leader_epoch < 0:
             return _refused(self._broker, part)
         if not partition.is_replicated_by(self._request.replica_id):
@@ -385,19 +387,19 @@ class ReplicaFetch:
     def _marks(self) -> dict[PartitionKey, FetchedPartition]:
         lines = dict[PartitionKey, FetchedPartition]()
         for key in self._session.changed:
-            place, partition = self._session.places[key], self._broker.find_led(*key)
+            cached, partition = self._session.partitions[key], self._broker.find_led(*key)
             if partition is None:
                 continue
-            if partition.high_watermark > place.asked.high_watermark:
+            if partition.high_watermark > cached.asked.high_watermark:
                 lines[key] = read_line(
-                    partition, place.part, reach=Reach.END, bytes_max=0, at_least_one=False
+                    partition, cached.part, reach=Reach.END, bytes_max=0, at_least_one=False
                 )
         return lines
 
     def _answer(self, news: dict[PartitionKey, FetchedPartition]) -> Sequence[ResponsePart]:
         session = self._session
         self._broker.replicas.proofs.note_answer(self._peer)
-        parts = [session.places[key].part for key in news]
+        parts = [session.partitions[key].part for key in news]
         for key, line in news.items():  # those without records come first the next time
             if line.record_bytes:
                 del session.changed[key]

@@ -248,8 +248,8 @@ async def test_a_second_request_of_a_session_ends_the_wait_of_the_first(asker: A
 async def test_a_partition_that_was_opened_anew_is_waited_for_after_a_while(asker: Asker) -> None:
     mine = partitions_of(asker.cluster, asker.leader)
     await asker.ask(dict.fromkeys(mine, 0))
-    for place in session_of(asker).places.values():
-        place.unpark()
+    for each in session_of(asker).partitions.values():
+        each.unpark()
     asker.cluster.clock.advance(replica_fetches.WHOLE_LOOK_MS)
     waiting = asyncio.ensure_future(asker.ask({}, wait_ms=60_000_000))
     await until(lambda: session_of(asker).fetch is not None)

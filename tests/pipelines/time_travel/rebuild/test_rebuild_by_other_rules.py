@@ -4,6 +4,7 @@ anew, and never goes live."""
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -124,13 +125,12 @@ def test_a_copy_of_a_later_state_of_the_log_is_begun_anew(kind: str, tmp_path: P
         await world.run()
 
     async def copied(world: World) -> RebuildResult:
-        lost = ", ".join(f"({number}, 'lost')" for number in range(100, 150))
-        execute(tmp_path / "source.db", f"INSERT INTO t VALUES (4, 'd'), {lost}")
+        execute(tmp_path / "source.db", "INSERT INTO t VALUES (3, 'lost'), (4, 'd')")
         await world.run()
         return await rebuilt(world, world.loaded, swaps=False)
 
     async def swapped(world: World) -> Any:
-        execute(tmp_path / "source.db", "DELETE FROM t WHERE id > 99", "UPDATE t SET v = 'new'")
+        execute(tmp_path / "source.db", "DELETE FROM t WHERE id = 3", "UPDATE t SET v = 'new'")
         await world.run("source")
         return await rebuilt(world, world.loaded, swaps=True), await world.verified("t")
 
@@ -139,6 +139,7 @@ def test_a_copy_of_a_later_state_of_the_log_is_begun_anew(kind: str, tmp_path: P
     copy = tell(tmp_path, pipeline, copied)
     shutil.rmtree(data)
     kept.rename(data)
+    time.sleep(2)  # a start's epoch is its second, or one more after a start within the same
     anew, after = tell(tmp_path, pipeline, swapped)
 
     assert copy.rows

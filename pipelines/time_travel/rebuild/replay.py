@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected
+from headwater.core_log.foundation.errors import PositionLost, RecordsRejected, SinkRejected
 from headwater.core_log.model.changes import Operation, TableChanges
-from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.log import Log, RetainedRange, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.file.loaded_parts import LoadedPart
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import delivery_of, split_reader_of
 from headwater.pipelines.loops.deliver.deliver import Delivery
+from headwater.pipelines.loops.deliver.offset_check import check_offset, epoch_ends, lost_topics
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 from headwater.pipelines.time_travel.history.cut_points import CutPoint, Ends, check_exact
@@ -25,6 +26,7 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 PORTION_RECORDS = 500_000
 """Records of a partition applied at once, or the sink's own limit if it is larger: a lake rewrites
 files with every slice."""
+BEGIN_ANEW = "begin the copy anew: drop it there, or choose another place with --into"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,10 @@ async def replay(
     task = TaskRun(loaded, part.name, log, lambda: desired, clock, report=lambda _: None)
     delivery = delivery_of(task, part, sink, topics=topics)
     ids = {topic: await log.topic_id(topic) for topic in topics}
-    offsets = await _load_offsets(sink, start, end, ids)
+    found = await _load_offsets(sink, log, end, ids)
+    offsets = {each: start.get(each, 0) for each in end}
+    offsets |= {each: applied.next_offset for each, applied in found.items()}
+    dropped_before = {each: offsets[each] for each in found if offsets[each]}
     skipped = delivery.rejected.skipped_offsets
     split_reader = None if through else split_reader_of(loaded, log, skipped=skipped)
 
@@ -77,13 +82,19 @@ async def replay(
     changes = done = 0
     for topic in topics:
         while moves := _portion(topic, offsets, end, records=records):
+            kept = await log.retained_ranges(moves)
+            _check_whole(offsets, kept, dropped_before)
             part_of_it = Slice(
                 log=log,
                 start={each: AppliedOffset(ids[topic], offsets[each]) for each in moves},
-                end={each: AppliedOffset(ids[topic], to) for each, to in moves.items()},
+                end={
+                    each: AppliedOffset(ids[topic], to, kept[each].leader_epoch)
+                    for each, to in moves.items()
+                },
                 cut=None,
                 read=read,
                 truncated=truncated & {topic},
+                kept=kept,
                 split_reader=split_reader,
                 heard=delivery.reader.hear,
             )
@@ -98,28 +109,49 @@ async def replay(
     return changes
 
 
-async def _load_offsets(
-    sink: Sink, start: Ends, end: Ends, ids: Mapping[str, str]
-) -> dict[TopicPartition, int]:
-    """Returns where each partition continues: an interrupted replay does not start again."""
-    found: AppliedOffsets = await sink.committed_offsets(sorted(ids)) or {}
-    offsets: dict[TopicPartition, int] = {}
-    for partition, to in end.items():
-        applied = found.get(partition)
-        if applied is None:
-            offsets[partition] = start.get(partition, 0)
-            continue
-        if applied.topic_id != ids[partition.topic] or applied.next_offset > to:
+async def _load_offsets(sink: Sink, log: Log, end: Ends, ids: Mapping[str, str]) -> AppliedOffsets:
+    """Returns where partitions of an interrupted replay continue, if the log can continue them."""
+    applied = await sink.committed_offsets(sorted(ids)) or {}
+    found = {each: applied[each] for each in end if each in applied}
+    for partition, at in found.items():
+        if at.topic_id != ids[partition.topic] or at.next_offset > end[partition]:
             raise SinkRejected(
                 "the target already has a later state",
-                hint="drop it there, or choose another place with --into",
+                hint=BEGIN_ANEW,
                 topic=partition.topic,
                 partition=partition.partition,
-                target=applied.next_offset,
-                wanted=to,
+                target=at.next_offset,
+                wanted=end[partition],
             )
-        offsets[partition] = applied.next_offset
-    return offsets
+    unfinished = {each: at for each, at in found.items() if at.next_offset < end[each]}
+    ends, bounds = await epoch_ends(log, unfinished), await log.bounds([*unfinished])
+    for lost in lost_topics(unfinished, bounds, ids, ends).values():
+        raise _begun_anew(lost)
+    return found
+
+
+def _check_whole(
+    offsets: Mapping[TopicPartition, int],
+    kept: Mapping[TopicPartition, RetainedRange],
+    dropped_before: dict[TopicPartition, int],
+) -> None:
+    """Raises PositionLost if the log has removed records or deletes that the copy lacks. A
+    partition that is begun now has nothing to lose by those of before."""
+    for partition, retained in kept.items():
+        dropped_to = retained.deletes_dropped_to
+        if partition not in dropped_before:
+            dropped_before[partition] = dropped_to
+            continue
+        if dropped_to <= dropped_before[partition]:
+            retained = replace(retained, deletes_dropped_to=0)
+        try:
+            check_offset(partition, offsets[partition], retained)
+        except PositionLost as lost:
+            raise _begun_anew(lost) from None
+
+
+def _begun_anew(lost: PositionLost) -> PositionLost:
+    return PositionLost(lost.problem, hint=BEGIN_ANEW, **lost.facts)
 
 
 def _portion(

@@ -1,7 +1,8 @@
 """Compaction goes on while the log is read: what comes out of it is right, or refused in words."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from headwater.pipelines.time_travel.history.key_history import (
     key_bytes,
     stored_schema,
 )
+from headwater.pipelines.time_travel.rebuild import replay as replay_module
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     TableRebuild,
@@ -178,6 +180,79 @@ def test_a_replay_to_a_moment_that_compaction_overtakes_is_refused(tmp_path: Pat
     refused = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
 
     assert "compaction has passed this point in time" in refused.problem
+
+
+class SleepingSink:
+    """As it is; but after its first slice the log removes deletes."""
+
+    def __init__(self, sink: Any, sleep: Callable[[], Awaitable[None]]) -> None:
+        self._sink, self._sleep, self._is_rested = sink, sleep, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    async def apply(self, part: Slice) -> None:
+        await self._sink.apply(part)
+        if not self._is_rested:
+            self._is_rested = True
+            await self._sleep()
+
+
+async def drop_deletes(world: World, directory: Path) -> None:
+    """The first pass finds that nothing needs the deletes; a later one removes them."""
+    config = topic_config(world.loaded.spec.log)
+    keeps_nothing = {"min.compaction.lag.ms": "0", "delete.retention.ms": "0"}
+    running = world.log.running
+    for total, later_ms in (("2600", 0), ("5000", 60_000)):
+        (directory / "pipeline.yaml").write_text(PIPELINE.replace("TOTAL", total))
+        [more] = load(directory / "pipeline.yaml", environment=os.environ)
+        await World(more, world.log).run("source")
+        await world.log.topics.alter(TOPIC, set_to=keeps_nothing)
+        now_ms = running.broker.clock.now_ms() + later_ms
+        await running.housekeeping.cleaner.clean_what_is_due(now_ms)
+        await world.log.topics.alter(TOPIC, set_to={name: config[name] for name in keeps_nothing})
+    assert (await world.log.bounds([PLACE]))[PLACE].deletes_dropped_to > 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_broken_off", [True, False])
+def test_a_replay_whose_next_deletes_are_gone_is_refused(
+    is_broken_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were removed after it was broken off, or between two of its slices."""
+    monkeypatch.setattr(replay_module, "PORTION_RECORDS", 1_000)
+
+    async def story(world: World) -> Any:
+        config = topic_config(world.loaded.spec.log) | SMALL
+        await world.log.ensure_topic(TopicSettings(name=TOPIC, config=config))
+        await world.run("source")
+        part = sink_elsewhere(world.loaded.sinks[0], "sqlite:///copy.db")
+        sink = make_sink(world.loaded, part, clock=world.clock)
+
+        async def replayed(end: int, sink: Any) -> int:
+            return await replay(
+                world.loaded, part, sink, world.log,
+                start={PLACE: 0}, end={PLACE: end}, clock=world.clock,
+            )  # fmt: skip
+
+        try:
+            if is_broken_off:
+                await replayed(1_000, sink)
+                await drop_deletes(world, tmp_path)
+            sleeping = SleepingSink(sink, partial(drop_deletes, world, tmp_path))
+            with pytest.raises(PositionLost) as refused:
+                await replayed(2_000, sink if is_broken_off else sleeping)
+            reached = await sink.committed_offsets([TOPIC])
+            assert reached is not None and await replayed(1_000, sink) == 0, "it is there already"
+        finally:
+            await sink.close()
+        return refused.value, reached[PLACE]
+
+    refused, reached = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
+
+    assert refused.problem == "the log has removed deletes that the target has not applied"
+    assert "--into" in refused.hint
+    assert reached.next_offset == 1_000 and reached.leader_epoch >= 0
 
 
 SCHEMA = schema_of(id=pa.int64(), amount=pa.int64())

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from headwater.pipelines.journal.control import (
     DesiredTaskState,
     Signal,
     pause_signal,
+    read_desired,
     write_control,
 )
 from headwater.pipelines.journal.internal_topics import COMMITS
@@ -282,7 +283,7 @@ async def _swap_in_past(
     clock: Clock,
 ) -> None:
     """Swaps in a past state; on resume the sink applies all later changes."""
-    await _send_pause(rebuilding, log, is_paused=True, clock=clock)
+    await _send_pause(rebuilding, log, clock=clock)
     rebuilt.is_paused = True
     await _wait_settled(rebuilding, live, is_running=is_running)
     commits = await commits_below(log, rebuilding.loaded.name, cut_point.ends)
@@ -422,8 +423,7 @@ async def _swap(
     clock: Clock,
     reporter: Callable[[Report], None],
 ) -> None:
-    if is_running:
-        await _send_pause(rebuilding, log, is_paused=True, clock=clock)
+    sent = await _send_pause(rebuilding, log, clock=clock) if is_running else frozenset()
     try:
         offsets = await _wait_settled(rebuilding, live, is_running=is_running)
         await _fill(rebuilding, shadow, log, rebuilt, clock=clock, reporter=reporter)
@@ -434,7 +434,7 @@ async def _swap(
     finally:
         if is_running:  # restarted first, because the sink has cached the old table's offsets
             await _send_restart(rebuilding, log, clock=clock)
-            await _send_pause(rebuilding, log, is_paused=False, clock=clock)
+            await _lift_pause(rebuilding, log, sent, clock=clock)
 
 
 async def _send_restart(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> None:
@@ -443,12 +443,30 @@ async def _send_restart(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> 
     await write_control(log, rebuilding.loaded.name, [signal], now_ms=clock.now_ms())
 
 
-async def _send_pause(rebuilding: TableRebuild, log: Log, *, is_paused: bool, clock: Clock) -> None:
+async def _send_pause(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> frozenset[str]:
+    """Pauses the tables that nobody has paused; returns the ids of these pauses."""
+    pipeline = rebuilding.loaded.name
+    paused = (await read_desired(log, pipeline)).paused_tables
+    tables = {str(stored.schema.table) for stored in rebuilding.sources} - paused
     signals = [
-        pause_signal(table=str(stored.schema.table), is_paused=is_paused, id=secrets.token_hex(8))
-        for stored in rebuilding.sources
+        pause_signal(table=table, is_paused=True, id=secrets.token_hex(8))
+        for table in sorted(tables)
     ]
-    await write_control(log, rebuilding.loaded.name, signals, now_ms=clock.now_ms())
+    await write_control(log, pipeline, signals, now_ms=clock.now_ms())
+    return frozenset(signal.id for signal in signals)
+
+
+async def _lift_pause(
+    rebuilding: TableRebuild, log: Log, sent: Collection[str], *, clock: Clock
+) -> None:
+    """Lifts the pauses that were sent, and none that a person has set, before or since."""
+    pipeline = rebuilding.loaded.name
+    signals = [
+        pause_signal(table=signal.table, is_paused=False, id=secrets.token_hex(8))
+        for signal in (await read_desired(log, pipeline)).signals
+        if signal.id in sent
+    ]
+    await write_control(log, pipeline, signals, now_ms=clock.now_ms())
 
 
 async def _wait_settled(

@@ -11,7 +11,13 @@ from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import Fenced
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.control import DesiredState, control_topic, read_desired
+from headwater.pipelines.journal.control import (
+    DesiredState,
+    control_topic,
+    pause_signal,
+    read_desired,
+    write_control,
+)
 from headwater.pipelines.loops.assembly import make_sink, run_task
 from headwater.pipelines.running.tasks import _newest_restart
 from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding
@@ -122,3 +128,44 @@ def test_a_run_that_began_while_the_copy_was_filled_is_restarted_after_the_swap(
         assert not now.paused_tables
 
     tell(tmp_path, PIPELINE % 1000, story)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["never", "before", "meanwhile"])
+def test_a_pause_that_a_person_has_set_outlives_a_swap(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled = rebuilding._wait_settled
+
+    async def story(world: World) -> Any:
+        async def pause() -> None:
+            signal = pause_signal(table="shop.orders", is_paused=True, id="of-a-person")
+            await write_control(world.log, "shop", [signal], now_ms=world.clock.now_ms())
+
+        async def settles(*args: Any, **kwargs: Any) -> Any:
+            if when == "meanwhile":
+                await pause()
+            during.append((await read_desired(world.log, "shop")).paused_tables)
+            return await settled(*args, **kwargs)
+
+        await world.run()
+        if when == "before":
+            await pause()
+        during: list[frozenset[str]] = []
+        monkeypatch.setattr(rebuilding, "_wait_settled", settles)
+        found = await rebuilding.find_rebuilding(world.loaded, world.log, table="orders", sink=None)
+        swapped = await rebuilding.rebuild(
+            found,
+            world.log,
+            rebuilding.RebuildOptions(swaps=True),
+            is_running=True,
+            clock=SystemClock(),
+            reporter=lambda _: None,
+        )
+        assert swapped.kept
+        return during, (await read_desired(world.log, "shop")).paused_tables
+
+    during, after = tell(tmp_path, PIPELINE % 1000, story)
+
+    assert during == [{"shop.orders"}]
+    assert after == (set() if when == "never" else {"shop.orders"})

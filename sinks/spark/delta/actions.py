@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -18,6 +18,9 @@ from headwater.sinks.spark.key_ranges import (
     DataFile,
     decimal_of,
 )
+
+if TYPE_CHECKING:
+    from deltalake.table import ProtocolVersions
 
 ENGINE = "headwater"
 PLAIN = {
@@ -38,12 +41,89 @@ ARROW = {text: kind for kind, text in PLAIN.items()}
 NTZ = "timestampNtz"
 
 
-def protocol(schema: pa.Schema) -> dict[str, Any]:
-    """Returns the lowest protocol versions that readers and writers must support."""
-    if any(_has_ntz(field.type) for field in schema):
-        found: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
-        return {"protocol": found | {"readerFeatures": [NTZ], "writerFeatures": [NTZ]}}
-    return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+LEGACY = {
+    "appendOnly": 2,
+    "invariants": 2,
+    "checkConstraints": 3,
+    "changeDataFeed": 4,
+    "generatedColumns": 4,
+    "columnMapping": 5,
+    "identityColumns": 6,
+}
+"""Features, with the oldest writer version that stands for them."""
+ADDITIONS = {"appendOnly": "delta.appendOnly", "changeDataFeed": "delta.enableChangeDataFeed"}
+"""Properties that allow, or ask nothing of, commits that only add rows."""
+PROPERTIES = ADDITIONS | {"inCommitTimestamp": "delta.enableInCommitTimestamps"}
+CONSTRAINT, MAPPING = "delta.constraints.", "delta.columnMapping.mode"
+FIELD_MARKS = {
+    "delta.invariants": "invariants",
+    "delta.generationExpression": "generatedColumns",
+    "delta.identity.start": "identityColumns",
+    "delta.typeChanges": "typeWidening",
+    "CURRENT_DEFAULT": "allowColumnDefaults",
+}
+HARMLESS = {
+    *LEGACY,
+    *PROPERTIES,
+    *FIELD_MARKS.values(),
+    NTZ,
+    "deletionVectors",
+    "domainMetadata",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+"""Features that ask nothing of a writer as long as nothing in the table uses them."""
+
+
+def protocol(schema: pa.Schema, held: "ProtocolVersions | None" = None) -> dict[str, Any]:
+    """Returns the lowest protocol that readers and writers must support. A table that is there
+    keeps what it has: other programs count on it."""
+    reader, writer = (1, 2) if held is None else (held.min_reader_version, held.min_writer_version)
+    readers, writers = (
+        set((held and held.reader_features) or ()),
+        set((held and held.writer_features) or ()),
+    )
+    if NTZ not in readers and any(_has_ntz(field.type) for field in schema):
+        if held is not None and writer < 7:
+            writers = {name for name, since in LEGACY.items() if since <= writer}
+            readers = {"columnMapping"} if reader == 2 else set()
+        reader, writer = 3, 7
+        readers.add(NTZ)
+        writers.add(NTZ)
+    found: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
+    if reader >= 3:
+        found["readerFeatures"] = sorted(readers)
+    if writer >= 7:
+        found["writerFeatures"] = sorted(writers)
+    return {"protocol": found}
+
+
+def unwritable_feature(
+    held: "ProtocolVersions", schema: str, properties: Mapping[str, str], *, adds_only: bool
+) -> str | None:
+    """Returns a feature of the table that asks more of a writer than we do.
+
+    `schema`: in Delta's JSON. `adds_only`: whether no commit takes rows away.
+    """
+    unknown = set(held.writer_features or ()) - HARMLESS
+    if unknown:
+        return min(unknown)
+    if properties.get(MAPPING, "none") != "none":
+        return "columnMapping"
+    if any(name.startswith(CONSTRAINT) for name in properties):
+        return "checkConstraints"
+    for feature, name in PROPERTIES.items():
+        if properties.get(name) == "true" and not (adds_only and feature in ADDITIONS):
+            return feature
+    marks: set[str] = set()
+
+    def note(value: dict[str, Any]) -> dict[str, Any]:
+        marks.update(value.get("metadata") or ())
+        return value
+
+    json.loads(schema, object_hook=note)
+    return next((FIELD_MARKS[mark] for mark in sorted(marks & FIELD_MARKS.keys())), None)
 
 
 def meta_data(

@@ -10,7 +10,7 @@ from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected
 from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.sink import AppliedOffsets
 from headwater.sinks.spark.delta import actions
-from headwater.sinks.spark.identity import continue_table, identity_in, properties_of
+from headwater.sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
 from headwater.sinks.spark.parquet_files import ENDING
 from headwater.sinks.spark.storage_location import StorageLocation
@@ -35,6 +35,7 @@ DELETION_VECTORS = "deletionVectors"
 
 
 OF_THE_SYSTEM = re.compile(r"\(os error (\d+)\)")
+UNSUPPORTED = re.compile(r"Unsupported: Feature '(\w+)'")
 DAMAGE = ("Json error", "Parquet error", "Arrow error", "Invalid JSON")
 """Parts of deltalake's messages about a log that cannot be read."""
 
@@ -60,7 +61,7 @@ class DeltaLakeTable:
         now_ms = change.committed_ms
         begun = [
             actions.protocol(creation.schema),
-            self._meta_data(creation.id, creation.schema, creation, change.feeds, now_ms),
+            self._meta_data(creation.id, creation.schema, creation, change.feeds, now_ms, {}),
         ]
         fresh = creation.state(change.feeds)
         self._write(fresh, change, begun, creation)
@@ -71,9 +72,18 @@ class DeltaLakeTable:
         begun: list[dict[str, Any]] = []
         is_other = change.becomes is not None or not like.schema.equals(state.schema)
         if is_other or feeds != state.feeds or like.columns != state.columns:
-            if actions.protocol(like.schema) != actions.protocol(state.schema):
-                begun.append(actions.protocol(pa.schema([*like.schema, *_ntz(state.schema)])))
-            begun.append(self._meta_data(state.id, like.schema, like, feeds, change.committed_ms))
+            held = state.native.protocol()
+            protocol = actions.protocol(like.schema, held)
+            if protocol != actions.protocol(pa.schema([]), held):
+                begun.append(protocol)
+            foreign = {
+                name: text
+                for name, text in state.native.metadata().configuration.items()
+                if not name.startswith(PREFIX)
+            }
+            begun.append(
+                self._meta_data(state.id, like.schema, like, feeds, change.committed_ms, foreign)
+            )
         self._write(state, change, begun, like)
         return self._after(state)
 
@@ -143,6 +153,8 @@ class DeltaLakeTable:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
+            if unsupported := UNSUPPORTED.search(str(error)):
+                raise _unwritable(unsupported[1], root) from error
             if any(name in str(error) for name in DAMAGE):
                 raise SinkRejected(
                     "the Delta log of a table is damaged",
@@ -193,14 +205,20 @@ class DeltaLakeTable:
     def _state(self, table: "DeltaTable") -> LakeTableState:
         if _deletes_rows(table):
             raise rows_deleted_elsewhere(self._place.root)
-        metadata = table.metadata()
+        metadata, schema = table.metadata(), table.schema().to_json()
         identity = identity_in(metadata.configuration)
+        adds_only = identity.mode == "append"
+        feature = actions.unwritable_feature(
+            table.protocol(), schema, metadata.configuration, adds_only=adds_only
+        )
+        if feature is not None and identity.owner is not None:
+            raise _unwritable(feature, self._place.root)
         offsets = identity.offsets(table.transaction_version)
         partition_by = tuple(metadata.partition_columns)
         return LakeTableState(
             version=table.version(),
             id=str(metadata.id),
-            schema=actions.arrow_schema(table.schema().to_json()),
+            schema=actions.arrow_schema(schema),
             files=tuple(_files(table, partition_by, key=identity.key)),
             offsets=offsets,
             generation=identity.generation,
@@ -255,12 +273,14 @@ class DeltaLakeTable:
         like: TableCreation,
         feeds: Mapping[str, TopicFeed],
         now_ms: int,
+        foreign: Mapping[str, str],
     ) -> dict[str, Any]:
+        """`foreign`: properties that other programs have set."""
         return actions.meta_data(
             id,
             schema,
             partition_by=like.partition_by,
-            configuration=properties_of(like, feeds),
+            configuration={**foreign, **properties_of(like, feeds)},
             created_ms=now_ms,
         )
 
@@ -322,9 +342,19 @@ def _deletes_rows(table: "DeltaTable") -> bool:
     return bool(found.num_rows)
 
 
-def _ntz(schema: pa.Schema) -> list[pa.Field]:
-    """Returns the protocol with all features that the table already has."""
-    return [pa.field(f"was {each.name}", each.type) for each in schema]
+def _unwritable(feature: str, root: str) -> SinkRejected:
+    cure = f"ALTER TABLE ... DROP FEATURE {feature}"
+    if name := actions.PROPERTIES.get(feature):
+        cure = f"ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')"
+    elif feature == "checkConstraints":
+        cure = "ALTER TABLE ... DROP CONSTRAINT NAME"
+    return SinkRejected(
+        "another program has given the table a feature that this sink does not write",
+        feature=feature,
+        place=root,
+        hint=f"take it away there (Delta in Spark: {cure}); or drop the table with its data, and "
+        "it is filled again: headwater drop PIPELINE/TABLE --data",
+    )
 
 
 def _refusal(error: Exception, root: str) -> HeadwaterError:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -20,7 +21,7 @@ from headwater.sinks.spark.sink import SparkSink
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of, iceberg_bench, many, state_of
 from tests.sinks.spark.targets import LakeBench
-from tests.slices import ScriptedTopic
+from tests.slices import ScriptedTopic, schema_of
 
 
 def delta_of(bench: LakeBench) -> DeltaTable:
@@ -144,6 +145,19 @@ def deletion_vector(row: int) -> dict[str, Any]:
     return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": size, "cardinality": 1}
 
 
+def commit(bench: LakeBench, *actions: dict[str, Any]) -> None:
+    log = Path(
+        bench.address("public.orders"), "_delta_log", f"{delta_of(bench).version() + 1:020d}.json"
+    )
+    log.write_text("".join(json.dumps(each) + "\n" for each in actions))
+
+
+def delta_log(bench: LakeBench) -> list[str]:
+    return sorted(
+        path.name for path in Path(bench.address("public.orders"), "_delta_log").iterdir()
+    )
+
+
 def delete_of_delta(bench: LakeBench, row: int) -> None:
     """As Spark deletes a row of a table with deletion vectors."""
     [file] = state_of(bench).files
@@ -160,10 +174,7 @@ def delete_of_delta(bench: LakeBench, row: int) -> None:
             | {"deletionVector": deletion_vector(row)}
         },
     ]
-    log = Path(
-        bench.address("public.orders"), "_delta_log", f"{delta_of(bench).version() + 1:020d}.json"
-    )
-    log.write_text("".join(json.dumps(each) + "\n" for each in actions))
+    commit(bench, *actions)
 
 
 async def test_rows_that_a_deletion_vector_takes_away_are_not_taken_for_rows_of_the_table(
@@ -213,3 +224,143 @@ async def applied_whole(bench: LakeBench, topic: ScriptedTopic) -> None:
     sink = bench.sink()
     assert await sink.committed_offsets([topic.name]) == {}
     await sink.apply(topic.slice(start={0: 0}))
+
+
+def meta_data(bench: LakeBench, marks: dict[str, Any], **properties: str) -> dict[str, Any]:
+    """The newest of the table, with more properties and with marks at its columns."""
+    metadata, schema = delta_of(bench).metadata(), json.loads(delta_of(bench).schema().to_json())
+    for number, field in enumerate(schema["fields"]):
+        field["metadata"] |= {
+            name: each(number, field["name"]) if callable(each) else each
+            for name, each in marks.items()
+        }
+    return {
+        "metaData": {
+            "id": str(metadata.id),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema),
+            "partitionColumns": list(metadata.partition_columns),
+            "configuration": metadata.configuration | properties,
+        }
+    }
+
+
+def map_columns(bench: LakeBench) -> None:
+    """As Spark switches it on for a table that is there."""
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    marks = {
+        "delta.columnMapping.id": lambda number, _: number + 1,
+        "delta.columnMapping.physicalName": lambda _, name: name,
+    }
+    commit(bench, protocol, meta_data(bench, marks, **{"delta.columnMapping.mode": "name"}))
+
+
+def constrain(bench: LakeBench) -> None:
+    delta_of(bench).alter.add_constraint({"early": "id < 100"})
+
+
+def feed_changes(bench: LakeBench) -> None:
+    delta_of(bench).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+
+
+def only_append(bench: LakeBench) -> None:
+    delta_of(bench).alter.set_table_properties({"delta.appendOnly": "true"})
+
+
+def forbid(bench: LakeBench) -> None:
+    marks = {"delta.invariants": '{"expression":{"expression":"note IS NOT NULL"}}'}
+    commit(bench, meta_data(bench, marks))
+
+
+def ask_writers(*features: str) -> dict[str, Any]:
+    found = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [*features]}
+    return {"protocol": found}
+
+
+def track_rows(bench: LakeBench) -> None:
+    commit(bench, ask_writers("domainMetadata", "rowTracking"))
+
+
+def come_from_the_future(bench: LakeBench) -> None:
+    features = {"readerFeatures": ["telepathy"], "writerFeatures": ["telepathy"]}
+    commit(bench, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features})
+
+
+def stamp_commits(bench: LakeBench) -> None:
+    stamps = meta_data(bench, {}, **{"delta.enableInCommitTimestamps": "true"})
+    commit(bench, ask_writers("inCommitTimestamp"), stamps)
+
+
+@pytest.mark.parametrize(
+    ("feature", "switch_on"),
+    {
+        "columnMapping": map_columns,
+        "checkConstraints": constrain,
+        "changeDataFeed": feed_changes,
+        "appendOnly": only_append,
+        "invariants": forbid,
+        "rowTracking": track_rows,
+        "telepathy": come_from_the_future,
+        "inCommitTimestamp": stamp_commits,
+    }.items(),
+)
+async def test_a_table_with_a_feature_that_we_do_not_write_is_refused_and_can_be_dropped(
+    feature: str, switch_on: Callable[[LakeBench], None], tmp_path: Path
+) -> None:
+    """Another program switches it on while the sink runs."""
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    sink = bench.sink()
+    await sink.committed_offsets([topic.name])
+    topic.append(ORDERS, *many(0, 4))
+    await sink.apply(topic.slice())
+    switch_on(bench)
+    switched_at = delta_log(bench)[-1]
+
+    topic.append(ORDERS, ("u", {"id": 3, "note": "b"}), ("d", {"id": 1}))
+    for each in (sink, bench.sink()):
+        with pytest.raises(SinkRejected, match="a feature that this sink does not write") as told:
+            await each.committed_offsets([topic.name])
+            await each.apply(topic.slice())
+        assert told.value.facts["feature"] == feature and "ALTER TABLE" in told.value.hint
+    assert delta_log(bench)[-1] == switched_at, "nothing was committed after the other program"
+    assert await bench.sink().drop_table(TABLE, [topic.name])
+    await applied_whole(bench, topic)
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("switch_on", [feed_changes, only_append])
+async def test_a_log_of_changes_may_have_a_change_feed_and_be_append_only(
+    switch_on: Callable[[LakeBench], None], tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    bench.chosen["tables"] = {"*": {"mode": "append"}}
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+
+    switch_on(bench)
+
+    topic.append(ORDERS, *many(4, 1))
+    await applied(bench, topic)
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(5))
+
+
+async def test_what_another_program_has_set_outlives_a_change_of_the_columns(
+    tmp_path: Path,
+) -> None:
+    """Features that nothing in the table uses are kept, as are properties."""
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+    delta_of(bench).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    commit(bench, ask_writers("appendOnly", "domainMetadata", "invariants"))
+    held = delta_of(bench).protocol()
+
+    wider = schema_of("public.orders", id=pa.int64(), note=pa.string(), at=pa.timestamp("us"))
+    topic.append(wider, ("c", {"id": 4, "note": "a", "at": datetime(2026, 1, 1)}))
+    await applied(bench, topic)
+
+    properties, now = delta_of(bench).metadata().configuration, delta_of(bench).protocol()
+    assert properties["delta.logRetentionDuration"] == "interval 9 days"
+    assert now.reader_features == ["timestampNtz"]
+    assert {*now.writer_features} == {*held.writer_features, "timestampNtz"}
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(5))

@@ -20,6 +20,7 @@ from headwater.core_log.replication.decisions import (
 )
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.metadata_records import BrokerConfigRecord, MetadataRecord
+from headwater.core_log.replication.topic_config import MIN_IN_SYNC
 
 BROKER_KEYS: Mapping[str, ConfigKey] = {
     name: ConfigKey(
@@ -37,6 +38,9 @@ BROKER_KEYS: Mapping[str, ConfigKey] = {
 }
 READ_AT_START = RequestRefusal(
     ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
+)
+OF_THE_CLUSTER = RequestRefusal(
+    ErrorCode.INVALID_CONFIG, f"{MIN_IN_SYNC} is set for the cluster, not for one broker"
 )
 Outcome = Decision[RequestRefusal | None]
 
@@ -64,8 +68,8 @@ class BrokerConfigs:
             if self._image.broker_config.get(broker_id, {}).get(key.name) != value:
                 records.append(BrokerConfigRecord(broker_id, key.name, value))
         if broker_id is not None:
-            is_refused = any(each.operation is not ConfigOperation.DELETE for each in others)
-            return Decision(READ_AT_START) if is_refused else Decision(None, records)
+            refused = self._refuse_of_one(others)
+            return Decision(None, records) if refused is None else Decision(refused)
         of_cluster = self._cluster_config.alter(others)
         if of_cluster.answer is not None:
             return of_cluster
@@ -76,7 +80,8 @@ class BrokerConfigs:
         own = {name: value for name, value in wanted.items() if name in BROKER_KEYS}
         others = {name: value for name, value in wanted.items() if name not in BROKER_KEYS}
         if broker_id is not None and others:
-            return Decision(READ_AT_START)
+            given = [ConfigChange(each, ConfigOperation.SET, to) for each, to in others.items()]
+            return Decision(self._refuse_of_one(given))
         removed = self._image.broker_config.get(broker_id, {}).keys() - own.keys()
         changes = [ConfigChange(each, ConfigOperation.DELETE, None) for each in sorted(removed)]
         changes += [ConfigChange(each, ConfigOperation.SET, value) for each, value in own.items()]
@@ -88,18 +93,27 @@ class BrokerConfigs:
             return of_cluster
         return Decision(None, [*decision.records, *of_cluster.records])
 
+    def _refuse_of_one(self, others: Iterable[ConfigChange]) -> RequestRefusal | None:
+        """Returns the error of settings that one broker does not take."""
+        for change in others:
+            if change.name == MIN_IN_SYNC:
+                return self._cluster_config.refuse(change) or OF_THE_CLUSTER
+            if change.operation is not ConfigOperation.DELETE:
+                return READ_AT_START
+        return None
+
 
 def _refuse(key: ConfigKey, change: ConfigChange) -> RequestRefusal | None:
     """Returns the error of a change, with Kafka's codes."""
     if change.operation is ConfigOperation.DELETE:
         return None
+    if change.value is None:
+        return RequestRefusal(ErrorCode.INVALID_REQUEST, f"Null is not a value of {key.name}")
     if change.operation is not ConfigOperation.SET:
         return RequestRefusal(
             ErrorCode.INVALID_CONFIG,
             f"Cannot {change.operation.name} to {key.name}, which is not a list",
         )
-    if change.value is None:
-        return RequestRefusal(ErrorCode.INVALID_REQUEST, f"Null is not a value of {key.name}")
     try:
         key.parse(change.value)
     except ConfigError as error:

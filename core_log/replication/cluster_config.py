@@ -19,6 +19,9 @@ from headwater.core_log.replication.topic_config import MIN_IN_SYNC, TopicConfig
 BROKERS_MIN = 3
 TWO_DISKS = "2"
 """With three brokers this leaves room for one that is away."""
+CAN_BE_SET_ONLY = RequestRefusal(
+    ErrorCode.INVALID_CONFIG, f"The cluster's default of {MIN_IN_SYNC} can be set only"
+)
 
 
 class ClusterConfig:
@@ -48,25 +51,42 @@ class ClusterConfig:
     def alter(self, changes: Iterable[ConfigChange]) -> Decision[RequestRefusal | None]:
         """Changes the defaults of the cluster."""
         records: list[MetadataRecord] = []
-        for name, operation, value in changes:
-            if name != MIN_IN_SYNC:
-                return _refused(f"{name} has no default of the cluster here: set it on each topic")
-            if operation is not ConfigOperation.SET or value is None:
-                return _refused(f"The cluster's default of {MIN_IN_SYNC} can be set only")
-            try:
-                self._configs.check({name: value})
-            except ConfigError as error:
-                return _refused(error.problem)
-            records += self._set(value)
+        for change in changes:
+            refused = self.refuse(change)
+            if refused is not None:
+                return Decision(refused)
+            if change.operation is ConfigOperation.SET:
+                records += self._set(change.value or "")
         return Decision(None, records)
+
+    def refuse(self, change: ConfigChange) -> RequestRefusal | None:
+        """Returns the error of a change, with Kafka's codes: invalid values of settings of brokers
+        are invalid requests. Other settings can only be removed, since there are none."""
+        name, operation, value = change
+        if name != MIN_IN_SYNC:
+            problem = f"{name} has no default of the cluster here: set it on each topic"
+            is_removed = operation is ConfigOperation.DELETE
+            return None if is_removed else RequestRefusal(ErrorCode.INVALID_REQUEST, problem)
+        if operation is ConfigOperation.DELETE:
+            return CAN_BE_SET_ONLY
+        if value is None:
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, f"Null is not a value of {name}")
+        if operation is not ConfigOperation.SET:
+            return CAN_BE_SET_ONLY
+        try:
+            self._configs.check({name: value})
+        except ConfigError as error:
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, error.problem)
+        return None
 
     def replace(self, wanted: Mapping[str, str | None]) -> Decision[RequestRefusal | None]:
         """Sets all defaults of the cluster at once; none can be left out that has been set."""
-        for name in sorted(self._image.cluster_config.keys() - wanted.keys()):
-            return _refused(f"The cluster's default of {name} can be set only")
-        return self.alter(
+        decision = self.alter(
             ConfigChange(name, ConfigOperation.SET, value) for name, value in wanted.items()
         )
+        if decision.answer is None and self._image.cluster_config.keys() - wanted.keys():
+            return Decision(CAN_BE_SET_ONLY)
+        return decision
 
     def _set(self, value: str) -> list[MetadataRecord]:
         is_lower = int(value) < self._configs.min_in_sync({})
@@ -94,7 +114,3 @@ def _would_refuse(topic: Topic, min_in_sync: int) -> bool:
         each.leader != NO_LEADER and len(each.in_sync) < each.assignment.enough(min_in_sync)
         for each in topic.partitions.values()
     )
-
-
-def _refused(message: str) -> Decision[RequestRefusal | None]:
-    return Decision(RequestRefusal(ErrorCode.INVALID_CONFIG, message))

@@ -550,8 +550,10 @@ def _merge(
             ErrorCode.INVALID_CONFIG, f"Cannot {operation.name} to {name}, which is not a list"
         )
     parts = [each.strip() for each in configs.text(config, name).split(",") if each.strip()]
-    given = [each.strip() for each in value.split(",") if each.strip()]
+    given = [each.strip() for each in value.split(",")]
     if operation is ConfigOperation.APPEND:
+        if parts and "" in given:
+            return RequestRefusal(ErrorCode.INVALID_CONFIG, f"An empty part is added to {name}")
         return ",".join(dict.fromkeys([*parts, *given]))
     return ",".join(each for each in parts if each not in given)
 

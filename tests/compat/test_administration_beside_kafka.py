@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from headwater.core_log.model.replication_throttle import LEADER_RATE
 from headwater.core_log.protocol import frames, message
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages import alter_configs as replacing
@@ -42,7 +43,7 @@ from headwater.core_log.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from headwater.core_log.replication.topic_config import KEYS
+from headwater.core_log.replication.topic_config import KEYS, MIN_IN_SYNC
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles
@@ -232,6 +233,45 @@ REQUESTS: tuple[Any, ...] = (
     replace("a", ("retention.ms", "1"), ("retention.ms", "2")),
     replace("a", ("no.such", "2")),
     replace("x", ("a", "b"), kind=99),
+    alter("a", ("cleanup.policy", 2, "")),
+    *(
+        alter(broker, *changes, kind=BROKER)
+        for broker in ("1", "")
+        for changes in (
+            [(LEADER_RATE, 0, "5")],
+            [(LEADER_RATE, 0, "soon")],
+            [(LEADER_RATE, 0, None)],
+            [(LEADER_RATE, 2, None)],
+            [(LEADER_RATE, 3, "5")],
+            [(LEADER_RATE, 1, None)],
+            [(MIN_IN_SYNC, 0, "1")],
+            [(MIN_IN_SYNC, 0, "0")],
+            [(MIN_IN_SYNC, 0, None)],
+            [(MIN_IN_SYNC, 1, None)],
+            [(MIN_IN_SYNC, 2, None)],
+            [(MIN_IN_SYNC, 2, "1")],
+            [("log.retention.ms", 0, "soon")],
+            [("log.retention.ms", 1, None)],
+            [("node.id", 0, "5")],
+            [("no.such", 1, None)],
+            [(LEADER_RATE, 0, "5"), (LEADER_RATE, 0, "5")],
+        )
+    ),
+    *(
+        replace(broker, each, kind=BROKER)
+        for broker in ("1", "")
+        for each in (
+            (LEADER_RATE, "soon"),
+            (LEADER_RATE, None),
+            (MIN_IN_SYNC, "1"),
+            (MIN_IN_SYNC, "x"),
+            (MIN_IN_SYNC, None),
+            ("log.retention.ms", "soon"),
+            ("node.id", "5"),
+            ("no.such", None),
+        )
+    ),
+    replace("", kind=BROKER),
     DescribeClusterRequest(),
     DescribeClusterRequest(endpoint_type=2),
     DescribeClusterRequest(endpoint_type=7),
@@ -267,6 +307,11 @@ DELIBERATE: tuple[tuple[Any, str], ...] = (
     (setting("retention.bytes", "-2"), "only -1 means without limit here"),
     (several(create("z.y"), create("z_y")), "Kafka overlooks names that collide in one request"),
     (more("d.e", 30_000, validate_only=True), "said in words, where Kafka has no code for it"),
+    *(
+        (alter(broker, (name, 0, "100"), kind=BROKER), "settings of brokers are read at a start")
+        for broker in ("1", "")
+        for name in ("log.retention.ms", "no.such")
+    ),
     (alter("d.e", ("segment.ms", 9, "1")), "an unknown operation is the client's mistake"),
 )
 """What is answered otherwise, and why; each must stay otherwise, or leave this list."""
@@ -364,6 +409,8 @@ async def test_differences_are_deliberate(node: Node) -> None:
 
     assert alike == []
     node.ask(delete(*map(named, ("d.e", "z.y", "z_y"))))
+    for each in ("1", ""):  # Apache Kafka has taken it
+        node.ask(alter(each, ("log.retention.ms", 1, None), kind=BROKER))
     await broker.close()
 
 

@@ -134,9 +134,10 @@ def test_a_replaced_configuration_has_the_named_rates_only() -> None:
     own = scene.replace(1, follower_replication_throttled_rate="20")
     of_all = scene.replace(ALL_BROKERS, min_insync_replicas="1")
     without_min = scene.replace(ALL_BROKERS, leader_replication_throttled_rate="5")
-    other = scene.replace(1, log_roll_ms="1")
+    other, least = scene.replace(1, log_roll_ms="1"), scene.replace(1, min_insync_replicas="1")
 
     assert (own, of_all) == (None, None)
     assert scene.rates(1) == (None, "20")
     assert without_min is not None and without_min.code is ErrorCode.INVALID_CONFIG
     assert other is not None and other.code is ErrorCode.INVALID_REQUEST
+    assert least is not None and least.code is ErrorCode.INVALID_CONFIG

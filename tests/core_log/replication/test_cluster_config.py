@@ -135,7 +135,7 @@ def test_the_default_of_the_cluster_can_be_changed_but_not_removed() -> None:
     removal, invalid = scene.set_default(None), scene.set_default("0")
 
     assert removal is not None and removal.code is ErrorCode.INVALID_CONFIG
-    assert invalid is not None and invalid.code is ErrorCode.INVALID_CONFIG
+    assert invalid is not None and invalid.code is ErrorCode.INVALID_REQUEST
     assert scene.least("t") == 1
     assert not scene.ask_for_two(), "somebody has said otherwise"
 
@@ -155,9 +155,12 @@ def test_other_settings_have_no_default_of_the_cluster() -> None:
     scene = GrownScene(brokers=3)
     change = ConfigChange("retention.ms", ConfigOperation.SET, "1")
 
+    removal = ConfigChange("retention.ms", ConfigOperation.DELETE, None)
+
     refused = scene.commit(scene.controller.cluster_config.alter([change]))
 
-    assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
+    assert refused is not None and refused.code is ErrorCode.INVALID_REQUEST
+    assert scene.commit(scene.controller.cluster_config.alter([removal])) is None
 
 
 def test_a_lower_default_lets_the_high_watermark_move_on_without_the_eligible_replicas() -> None:

@@ -24,7 +24,7 @@ from headwater.pipelines.loops.assembly import (
     topic_rules,
     wire_of,
 )
-from headwater.pipelines.loops.ingest.table_topics import partitions_for
+from headwater.pipelines.loops.ingest.table_topics import TopicRules, partitions_for
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 from headwater.pipelines.transforms.masks import is_stricter
@@ -67,7 +67,7 @@ class TableFailure:
 
     table: str
     where: str
-    """`transform`, or the sink's name."""
+    """`transform`, `the log`, or the sink's name."""
     problem: str
 
 
@@ -102,6 +102,7 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
         generations = await load_generations(log, loaded.name, every)
     rules = topic_rules(loaded, generations)
     stored = {topic: each for topic, each in every.items() if topic not in generations.hidden}
+    in_log = _with_topics(in_log, rules, stored, into=failures)
     topics = []
     is_new = any(rules.name_of(schema.table) not in stored for schema in in_log)
     rows = await row_estimates(source) if is_new and rules.partitions is None else {}
@@ -119,7 +120,6 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
                 is_new=topic.name not in stored,
             )
         )
-    _check_names(topics)
     after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     targets: list[TableSchema] = []
     for schema in in_log:
@@ -375,17 +375,22 @@ def _only(schema: TableSchema, other: TableSchema) -> str:
     )
 
 
-def _check_names(topics: Sequence[TopicPlan]) -> None:
-    owners: dict[str, str] = {}
-    for each in topics:
-        owner = owners.setdefault(each.topic, each.table)
-        if owner != each.table:
-            raise ConfigError(
-                "two tables have the same topic name, because topics allow fewer characters",
-                hint="capture only one of them, or change the template log.topic",
-                topic=each.topic,
-                tables=[owner, each.table],
-            )
+def _with_topics(
+    schemas: Sequence[TableSchema],
+    rules: TopicRules,
+    stored: Mapping[str, StoredSchema],
+    *,
+    into: list[TableFailure],
+) -> list[TableSchema]:
+    """Returns the tables without those whose topic has a reserved name or is another table's, by
+    this plan or an earlier run."""
+    owners, found = {topic: each.schema.table for topic, each in stored.items()}, []
+    for schema in schemas:
+        with _failing_alone(schema.table, "the log", into=into):
+            topic = rules.name_of(schema.table)
+            rules.check_owner(schema.table, owners.setdefault(topic, schema.table))
+            found.append(schema)
+    return found
 
 
 def _remarks(schemas: Sequence[TableSchema]) -> list[str]:

@@ -38,9 +38,16 @@ def test_a_later_table_of_the_same_topic_name_is_left_out_alone(
         "INSERT INTO orders VALUES (1)",
     )
 
+    planned = headwater("plan", file)
     ran = headwater("run", "--once", file)
     guest.until_nobody_streams()
 
+    assert planned.code == exit_codes.DIFFERENT and "1 table cannot be planned" in planned.remarks
+    assert "public.order items cannot be planned in the log:" in planned.data
+    assert (
+        "two tables have the same topic name" in planned.data
+        and "shop.public.orders" in planned.data
+    )
     assert ran.code == exit_codes.DIFFERENT and "two tables have the same topic name" in ran.remarks
     assert tell(tmp_path, text, tables) == {"public.order_items"}
     assert rows(tmp_path / "target.db", "SELECT * FROM orders") == [(1,)]

@@ -373,20 +373,12 @@ class Encoder:
         return route
 
     async def _check_owner(self, table: TableId) -> None:
-        """Raises ConfigError if the topic is another table's, by this run or an earlier one: rows
-        of both would have the same keys."""
+        """Raises ConfigError if the topic is another table's, by this run or an earlier one."""
         topic = self._topics.name_of(table)
         owner = self._owners.get(topic)
         if owner is None and (stored := await self._schemas.newest(topic)) is not None:
             owner = stored.schema.table
-        if owner not in (None, table):
-            raise ConfigError(
-                "two tables have the same topic name, because topics allow fewer characters",
-                hint="capture only one of them, or change the template log.topic; if the first one"
-                f" is gone, headwater drop {self._topics.pipeline}/{owner}",
-                topic=topic,
-                tables=[str(owner), str(table)],
-            )
+        self._topics.check_owner(table, owner)
 
     async def _partitions_of(self, topic: TopicSettings, schema: TableSchema) -> int:
         """Creates the topic if it is missing; its number of partitions never changes then."""

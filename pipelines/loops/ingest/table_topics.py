@@ -58,6 +58,18 @@ class TopicRules:
             )
         return name
 
+    def check_owner(self, table: TableId, owner: TableId | None) -> None:
+        """Raises ConfigError if the topic is another table's: rows of both would have the same
+        keys."""
+        if owner not in (None, table):
+            raise ConfigError(
+                "two tables have the same topic name, because topics allow fewer characters",
+                hint="capture only one of them, or change the template log.topic; if the first one"
+                f" is gone, headwater drop {self.pipeline}/{owner}",
+                topic=self.name_of(table),
+                tables=[str(owner), str(table)],
+            )
+
     def topic_of(self, schema: TableSchema, *, partitions: int = 1) -> TopicSettings:
         """Returns the topic. Without a key it keeps every change, because compaction needs a key.
         `partitions`: their number, if the file does not set it."""

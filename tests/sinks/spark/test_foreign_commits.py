@@ -164,7 +164,7 @@ def delete_of_delta(bench: LakeBench, row: int) -> None:
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     named = {"path": file.path, "partitionValues": {}, "dataChange": True, "size": file.size}
     stats = json.dumps({"numRecords": file.rows})
-    actions = [
+    actions: list[dict[str, Any]] = [
         {"commitInfo": {"timestamp": 1, "operation": "DELETE"}},
         {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features},
         {"remove": named | {"deletionTimestamp": 1}},
@@ -362,5 +362,5 @@ async def test_what_another_program_has_set_outlives_a_change_of_the_columns(
     properties, now = delta_of(bench).metadata().configuration, delta_of(bench).protocol()
     assert properties["delta.logRetentionDuration"] == "interval 9 days"
     assert now.reader_features == ["timestampNtz"]
-    assert {*now.writer_features} == {*held.writer_features, "timestampNtz"}
+    assert {*(now.writer_features or ())} == {*(held.writer_features or ()), "timestampNtz"}
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(5))

@@ -344,7 +344,7 @@ async def test_a_log_of_changes_may_have_a_change_feed_and_be_append_only(
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(5))
 
 
-async def test_what_another_program_has_set_outlives_a_change_of_the_columns(
+async def test_properties_of_another_program_outlive_a_change_of_the_columns(
     tmp_path: Path,
 ) -> None:
     """Features that nothing in the table uses are kept, as are properties."""

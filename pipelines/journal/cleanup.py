@@ -19,6 +19,8 @@ from headwater.pipelines.journal.control import (
     COMMITS_FROM,
     DROPPED,
     Signal,
+    begin_drop,
+    end_drop,
     forget_control,
     write_control,
 )
@@ -48,9 +50,11 @@ async def drop_from_log(
     """Says what is gone, as it goes. Repeating it after a failure does the rest.
 
     The position goes first: without it nothing can go on where topics are missing already. The
-    schemas go last, since they are what the topics are found by.
+    schemas go last, since they are what the topics are found by. No source begins meanwhile, nor
+    after this was broken off: rows that were deleted since would stay in topics that are left.
     """
-    writer = await log.writer(f"headwater.{pipeline}")  # fences one that runs all the same
+    await begin_drop(log, pipeline, now_ms=now_ms)
+    writer = await log.writer(f"headwater.{pipeline}")  # fences one that began before
     positions = await load_positions(log, pipeline)
     if positions:
         async with writer.transaction() as transaction:
@@ -74,6 +78,7 @@ async def drop_from_log(
     for topic in await every_schema_of(log, pipeline):
         if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
             yield f"schemas of {topic}, {count} of them"
+    await end_drop(log, pipeline, now_ms=now_ms)
 
 
 async def drop_table_from_log(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from headwater.core_log.foundation.errors import (
+    ConfigError,
     DecodeError,
     DiskFull,
     LogRejected,
@@ -27,11 +28,13 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 PAUSE, RESTART, DROPPED = "pause", "restart", "dropped"
+DROPPING = "dropping"
+"""While `headwater drop` removes the pipeline; it stays if that was broken off."""
 VERIFIED = "verified"
 """No signal, but what `verify` has found of a table; it is kept where `status` looks."""
 MIGRATE = "migrate"
 """That topics may get new generations, for what its option names."""
-RUNTIME = {PAUSE, RESTART, DROPPED, VERIFIED, MIGRATE}
+RUNTIME = {PAUSE, RESTART, DROPPED, DROPPING, VERIFIED, MIGRATE}
 """What the runtime itself obeys; every other kind is the source's business."""
 COMMITS_FROM = "commits_from"
 PAUSED, RUNNING = "paused", "running"
@@ -191,15 +194,40 @@ async def write_control(log: Log, pipeline: str, signals: Iterable[Signal], *, n
 
 async def forget_control(log: Log, pipeline: str, *, now_ms: int, table: str | None = None) -> int:
     """Takes back everything that is wanted, of one table or of all; returns how much that was."""
-    found = (await read_desired(log, pipeline)).signals
     signals = [
-        signal for signal in found if signal.kind != DROPPED and table in (None, signal.table)
+        signal
+        for signal in (await read_desired(log, pipeline)).signals
+        if signal.kind not in (DROPPED, DROPPING) and table in (None, signal.table)
     ]
     if signals:
-        keys = [_key(pipeline, signal) for signal in signals]
-        for batch in _encode(keys, [None] * len(keys), now_ms=now_ms):
-            await log.append(control_home(pipeline), batch)
+        await _take_back(log, pipeline, signals, now_ms=now_ms)
     return len(signals)
+
+
+async def begin_drop(log: Log, pipeline: str, *, now_ms: int) -> None:
+    """Keeps sources of the pipeline from beginning, until `end_drop`."""
+    await write_control(log, pipeline, [Signal(DROPPING, "", DROPPING)], now_ms=now_ms)
+
+
+async def end_drop(log: Log, pipeline: str, *, now_ms: int) -> None:
+    await _take_back(log, pipeline, [Signal(DROPPING, "", DROPPING)], now_ms=now_ms)
+
+
+async def check_not_dropping(log: Log, pipeline: str) -> None:
+    """Raises ConfigError while the pipeline is being dropped: its position may be gone, and records
+    of before be there still."""
+    if any(signal.kind == DROPPING for signal in (await read_desired(log, pipeline)).signals):
+        raise ConfigError(
+            "the pipeline is being dropped, or a drop of it was broken off",
+            hint=f"end it: headwater drop {pipeline}",
+            pipeline=pipeline,
+        )
+
+
+async def _take_back(log: Log, pipeline: str, signals: Iterable[Signal], *, now_ms: int) -> None:
+    keys = [_key(pipeline, signal) for signal in signals]
+    for batch in _encode(keys, [None] * len(keys), now_ms=now_ms):
+        await log.append(control_home(pipeline), batch)
 
 
 def pause_signal(*, table: str, is_paused: bool, id: str) -> Signal:

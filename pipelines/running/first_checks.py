@@ -11,6 +11,7 @@ from headwater.core_log.foundation.process_switches import Preloading
 from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression
+from headwater.pipelines.journal.control import check_not_dropping
 from headwater.pipelines.journal.generations import NONE, Generations, load_generations
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.loops.assembly import (
@@ -62,6 +63,7 @@ def checked_first() -> RunTask:
             # Who was killed here may have left a transaction open with schemas in it, which the
             # checks would wait for until it times out. Opening its writer ends it.
             await log.writer(writer_name(loaded.name))
+            await check_not_dropping(log, loaded.name)
             asked = await asked_of_topics(loaded, log, clock=clock)
             if is_approved(loaded, task.desired()) and asked.needs_migration:
                 await _migrate(loaded, log, asked, clock=clock, report=task.report)

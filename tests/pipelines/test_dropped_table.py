@@ -8,8 +8,11 @@ import pytest
 
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
+from headwater.pipelines.journal.cleanup import drop_from_log
+from headwater.pipelines.journal.inventory import leavings_of
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import replacements_of
+from headwater.pipelines.loops.assembly import make_source
 from headwater.pipelines.terminal import exit_codes
 from tests.databases import Guest
 from tests.pipelines.test_failed_tables import CAST, TABLES, make_tables, pipeline
@@ -163,3 +166,46 @@ def test_a_quarantined_table_that_begins_anew_is_quarantined_no_more(
     assert ran.code == exit_codes.OK and said in ran.data
     assert all(each.is_equal for each in verdicts.values()), verdicts
     assert {table for table, _ in verdicts} == {"public.orders", "public.items"}
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_drop_that_was_broken_off_is_ended_before_the_source_begins_again(
+    steps: int, guest: Guest, tmp_path: Path, headwater: Any
+) -> None:
+    """Otherwise rows that were deleted since would stay in topics that are left."""
+    text, file = POSTGRES.format(url=guest.owner), tmp_path / "pipeline.yaml"
+    for table in ("orders", "items"):
+        guest.execute(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, note text)",
+            f"INSERT INTO {table} SELECT g, 'old' FROM generate_series(1, 30) g",
+        )
+
+    async def run(world: World) -> None:
+        await world.run()
+
+    async def broken_off(world: World) -> None:
+        await make_source(world.loaded, clock=world.clock).drop()
+        left = await leavings_of(world.log, "shop")
+        dropping = drop_from_log(world.log, "shop", left, now_ms=world.clock.now_ms())
+        for _ in range(steps):
+            await anext(dropping)
+        await dropping.aclose()
+
+    async def again(world: World) -> Any:
+        await world.run()
+        return await world.verified()
+
+    tell(tmp_path, text, run)
+    guest.until_nobody_streams()
+    tell(tmp_path, text, broken_off)
+    guest.execute("DELETE FROM orders WHERE id = 30", "DELETE FROM items WHERE id = 7")
+    ran = headwater("run", "--once", file)
+    guest.until_nobody_streams()
+    ended = headwater("drop", "shop", "--data", "--yes", "-f", file)
+    verdicts = tell(tmp_path, text, again)
+    guest.until_nobody_streams()
+
+    assert ran.code == exit_codes.DIFFERENT and "a drop of it was broken off" in ran.remarks
+    assert "end it: headwater drop shop" in ran.remarks
+    assert ended.code == exit_codes.OK
+    assert len(verdicts) == 4 and all(each.is_equal for each in verdicts.values()), verdicts

@@ -23,6 +23,7 @@ from headwater.pipelines.journal.commits import (
     commits_home,
     encode_commit,
 )
+from headwater.pipelines.journal.control import check_not_dropping
 from headwater.pipelines.journal.event_topics import EventTopics
 from headwater.pipelines.journal.generations import Generations, source_parts
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
@@ -94,6 +95,7 @@ async def ingest(
     every other writer of the position.
     """
     writer = await log.writer(writer_name(pipeline))
+    await check_not_dropping(log, pipeline)
     positions = await load_positions(log, pipeline)
     resume_from = source_parts(positions)
     report(OffsetsApplied(pipeline, SOURCE, resume_from))

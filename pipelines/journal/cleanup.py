@@ -1,6 +1,6 @@
 """Takes out of a log what a pipeline has left there, so that another of its name starts afresh."""
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import orjson
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 async def drop_from_log(
     log: "KafkaLog", pipeline: str, left: PipelineInventory, *, now_ms: int
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Says what is gone, as it goes. Repeating it after a failure does the rest.
 
     The position goes first: without it nothing can go on where topics are missing already. The
@@ -83,7 +83,7 @@ async def drop_from_log(
 
 async def drop_table_from_log(
     log: "KafkaLog", pipeline: str, table: str, *, parts: Collection[str], now_ms: int
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """The same for one table, in the same order; the pipeline's next run reads it again. `parts`
     are those of the source's position that are its own."""
     every = await every_schema_of(log, pipeline)
@@ -145,7 +145,7 @@ async def _forget_dead_letters(
 
 async def drop_former(
     log: "KafkaLog", pipeline: str, *, with_unread: bool, now_ms: int
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Topics that another one has taken the place of; says what is gone, as it goes. The pipeline
     may be running: who has come to the end of a topic does not ask for it again."""
     every = await every_schema_of(log, pipeline)

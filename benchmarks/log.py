@@ -1,4 +1,4 @@
-"""Measures the log beside Apache Kafka in one run, row by row, and writes the table."""
+"""Measures the log beside Apache Kafka, or an earlier version, in one run, and writes the table."""
 
 import argparse
 import shutil
@@ -12,9 +12,9 @@ from benchmarks import limits
 from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Collected
 from benchmarks.processes import busy_s
-from benchmarks.report import read_results, write_results
-from benchmarks.rows import KAFKA, LIMIT, OURS
-from benchmarks.servers import ROOT, kafka_jars, machine
+from benchmarks.report import pairs_page, read_results, table_page, write_results
+from benchmarks.rows import FORMER, KAFKA, LIMIT, OURS
+from benchmarks.servers import ROOT, commit_of, kafka_jars, machine
 from benchmarks.stages import PARTITIONS, STAGES, Bench, run_load
 from benchmarks.without_server import ALONE
 
@@ -27,12 +27,11 @@ ONCE = ("scale",)
 def main() -> None:
     chosen = arguments()
     compile_as_installed()
-    jars = None if chosen.only == OURS else kafka_jars()
+    jars = None if chosen.only == OURS or chosen.former else kafka_jars()
     notes = [] if jars else ["Apache Kafka was not measured: it could not be had, or was left out."]
-    names = [name for name in (OURS, KAFKA) if name == (chosen.only or name)]
-    names = [name for name in names if name == OURS or jars]
-    run = Run(chosen, jars, names)
-    earlier = [read_results(chosen.results, run.collected)] if chosen.add else []
+    name = "log_pairs" if chosen.former else "log"
+    run = Run(chosen, jars, measured_servers(chosen, jars))
+    earlier = [read_results(chosen.results, name, run.collected)] if chosen.add else []
     for each in (signal.SIGTERM, signal.SIGINT):  # so that what was started is ended as well
         signal.signal(each, lambda number, _: sys.exit(128 + number))
     directory: Path = chosen.directory
@@ -44,10 +43,22 @@ def main() -> None:
             run.round(number)
             about = machine() | {"kafka": jars.name if jars else "none"}
             about["commit"] = ", ".join([*earlier, str(about["commit"])])
-            page = write_results(chosen.results, run.collected, about, notes)
-        print(page.read_text())
+            if chosen.former:
+                about["former commit"] = commit_of(chosen.former)
+                page = pairs_page(run.collected, about)
+            else:
+                page = table_page(run.collected, about, notes)
+            path = write_results(chosen.results, name, run.collected, about, page)
+        print(path.read_text())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def measured_servers(chosen: argparse.Namespace, jars: Path | None) -> list[str]:
+    if chosen.former:
+        return [OURS, FORMER]
+    possible = [OURS, KAFKA] if jars else [OURS]
+    return [name for name in possible if name == (chosen.only or name)]
 
 
 class Run:
@@ -58,6 +69,7 @@ class Run:
         self._stages: list[str] = chosen.stages
         self._shrink: int = chosen.shrink
         self._jars, self._names = jars, names
+        self._former: Path | None = chosen.former
         self._wait_s_max: float = chosen.wait
         self._started = time.monotonic()
         self.collected = Collected()
@@ -68,7 +80,7 @@ class Run:
         for stage in self._stages:
             if stage in LIMITS:
                 self._attempt(stage, LIMIT, LIMITS[stage])
-            if stage in ALONE and OURS in in_turn:
+            if stage in ALONE and OURS in in_turn and not self._former:
                 self._attempt(stage, OURS, ALONE[stage])
             elif stage in STAGES and (stage not in ONCE or number == 0):
                 for name in in_turn:
@@ -80,7 +92,10 @@ class Run:
         wait_until_quiet(self._wait_s_max)
         self._say(f"{stage}: {name}")
         try:
-            work(Bench(name, self._directory, self._jars, self._shrink, self.collected))
+            bench = Bench(
+                name, self._directory, self._jars, self._shrink, self.collected, self._former
+            )
+            work(bench)
         except Exception as error:  # whatever it was, it belongs into the report
             self.collected.fail(stage, name, error)
             self._say(f"{stage}: {name} failed: {error}")
@@ -140,6 +155,12 @@ def arguments() -> argparse.Namespace:
         "--wait", type=float, default=0, metavar="S", help="for a quiet machine, per stage"
     )
     parser.add_argument("--only", choices=(OURS, KAFKA), help="one server alone")
+    parser.add_argument(
+        "--former",
+        type=Path,
+        metavar="CHECKOUT",
+        help="an earlier version with its .venv, measured in place of Kafka: pairs of servers",
+    )
     parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "benchmark")
     parser.add_argument("--results", type=Path, default=None, help="where the table is written")
     chosen = parser.parse_args()
@@ -149,6 +170,7 @@ def arguments() -> argparse.Namespace:
         parser.error(f"no such stage: {', '.join(sorted(unknown))}")
     chosen.shrink = 10 if chosen.quick else 1
     chosen.rounds = 1 if chosen.quick else chosen.rounds
+    chosen.former = chosen.former and chosen.former.resolve()
     kept = ROOT / "benchmarks" / "results"  # a quick look must not replace a measurement
     chosen.results = chosen.results or (ROOT / ".cache" / "results" if chosen.quick else kept)
     return chosen

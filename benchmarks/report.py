@@ -2,30 +2,38 @@
 
 import json
 from pathlib import Path
+from statistics import median
 
 from benchmarks.figures import Collected, spread
 from benchmarks.reasons import reasons_note
-from benchmarks.rows import KAFKA, LIMIT, OURS, ROWS, SCALE
+from benchmarks.rows import FORMER, KAFKA, LIMIT, OURS, ROWS, SCALE
 
 HEAD = ["What", "To reach", "Headwater", "Apache Kafka", "The machine's own limit",
         "Server CPU s, ours / Kafka's", "Server MB PSS, ours / Kafka's", "Verdict"]  # fmt: skip
 SCALE_HEAD = ["With", "Headwater", "Apache Kafka"]
+PAIRS_HEAD = ["What", "The former version", "This version", "Ratio of medians", "Verdict"]
+COSTS = (("server_cpu_s", "s of server CPU"), ("server_pss_mb", "MB PSS"))
+SCALE_FIGURES = (
+    ("pss_mb", "MB PSS"),
+    ("idle_cpu_share", "of a core when idle"),
+    ("trip_p50_ms", "ms for a small produce"),
+)
 
 
 def write_results(
-    directory: Path, collected: Collected, about: dict[str, object], notes: list[str]
+    directory: Path, name: str, collected: Collected, about: dict[str, object], page: str
 ) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     raw = {"about": about, "figures": collected.figures, "failures": collected.failures}
-    (directory / "log.json").write_text(json.dumps(raw, indent=1) + "\n")
-    page = directory / "log.md"
-    page.write_text(table_page(collected, about, notes))
-    return page
+    (directory / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
+    path = directory / f"{name}.md"
+    path.write_text(page)
+    return path
 
 
-def read_results(directory: Path, collected: Collected) -> str:
+def read_results(directory: Path, name: str, collected: Collected) -> str:
     """Adds what an earlier run has measured; says of which commits that is."""
-    found = json.loads((directory / "log.json").read_text())
+    found = json.loads((directory / f"{name}.json").read_text())
     for row, by_whom in found["figures"].items():
         for who, rounds in by_whom.items():
             collected.figures[row][who] += rounds
@@ -57,12 +65,50 @@ def table_page(collected: Collected, about: dict[str, object], notes: list[str])
     return "\n".join(parts)
 
 
+def pairs_page(collected: Collected, about: dict[str, object]) -> str:
+    facts = ", ".join(f"{name} {value}" for name, value in about.items())
+    shown: dict[tuple[str, str], tuple[str, str]] = {}
+    for row in ROWS:
+        for figure, unit in (*row.figures, *COSTS):
+            shown.setdefault((row.name, figure), (row.what, unit))
+    for what, count in SCALE:
+        for figure, unit in SCALE_FIGURES:
+            shown[f"{what}-{count}", figure] = (f"{count:,} {what}", unit)
+    lines = [pair(collected, *which, *words) for which, words in shown.items()]
+    parts = [
+        "# The log, measured beside a former version of it\n",
+        f"Written by `benchmarks/log.py --former CHECKOUT`. {facts}.\n",
+        "Both versions run in turn in each round, each alone, on the same disk, driven by the same "
+        "client; who\ncomes first changes every round. Within the noise is a figure whose median "
+        "is no worse than the worst\nround of the former version. Codec and compaction need no "
+        "broker and were left out.\n",
+        line(PAIRS_HEAD)
+        + line(["---"] * len(PAIRS_HEAD))
+        + "".join(map(line, filter(None, lines))),
+        others_note(collected),
+    ]
+    if collected.failures:
+        parts += ["## Not measured\n", "".join(f"- {each}\n" for each in collected.failures)]
+    return "\n".join(parts)
+
+
+def pair(collected: Collected, row: str, figure: str, what: str, unit: str) -> list[str] | None:
+    now, former = (collected.values(row, who, figure) for who in (OURS, FORMER))
+    if not now or not former:
+        return None
+    more_is_better = figure.endswith("per_second")
+    within = median(now) >= min(former) if more_is_better else median(now) <= max(former)
+    ratio = f"{median(now) / median(former):.2f}" if median(former) else "-"
+    return [what, f"{spread(former)} {unit}", f"{spread(now)} {unit}", ratio,
+            "within the noise" if within else "worse"]  # fmt: skip
+
+
 def others_note(collected: Collected) -> str:
     """How quiet the machine was."""
     used = [
         cores
         for row in collected.figures
-        for who in (OURS, KAFKA)
+        for who in (OURS, KAFKA, FORMER)
         for cores in collected.values(row, who, "others_cores")
     ]
     return (

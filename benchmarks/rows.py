@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Collected, spread
 
-OURS, KAFKA, LIMIT = "headwater", "kafka", "machine"
+OURS, KAFKA, FORMER, LIMIT = "headwater", "kafka", "former", "machine"
 Judge = Callable[[Collected, str], list[str] | None]
 """The shortfalls in words, none when reached; None when it was not measured."""
 

@@ -104,11 +104,22 @@ class Process:
 
 class Headwater(Process):
     name = "headwater"
+    python = Path(sys.executable)
 
     def command(self) -> list[str]:
-        program = str(Path(sys.executable).with_name("headwater"))
+        program = str(self.python.with_name("headwater"))
         data = str(self.directory / "data")
         return [program, "broker", "--data", data, "--listen", self.address]
+
+
+class FormerHeadwater(Headwater):
+    """An earlier version, from a checkout of it with its own environment."""
+
+    name = "former"
+
+    def __init__(self, directory: Path, checkout: Path) -> None:
+        super().__init__(directory)
+        self.python = checkout / ".venv" / "bin" / "python"
 
 
 class Kafka(Process):
@@ -143,18 +154,22 @@ def kafka_jars() -> Path | None:
     return Path(fetched.stdout.strip()) if fetched.returncode == 0 else None
 
 
+def commit_of(checkout: Path) -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
 def machine() -> dict[str, object]:
     """What the figures depend on."""
     model = [
         line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "cpus": os.cpu_count(),
         "cpu": model[0].partition(":")[2].strip() if model else "",
@@ -162,5 +177,5 @@ def machine() -> dict[str, object]:
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "kernel": os.uname().release,
         "python": sys.version.split()[0],
-        "commit": commit.stdout.strip(),
+        "commit": commit_of(ROOT),
     }

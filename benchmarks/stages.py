@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.client_loads import create_topics, end_offsets
 from benchmarks.figures import Collected, Figures
 from benchmarks.processes import PeakMemory, busy_s, cpu_s, ended_children_s, pss_mb
-from benchmarks.servers import ROOT, Headwater, Kafka, Process
+from benchmarks.servers import ROOT, FormerHeadwater, Headwater, Kafka, Process
 from benchmarks.wire import connect, first_answer
 
 LOAD_S_MAX = 180
@@ -33,11 +33,15 @@ class Bench:
     shrink: int
     """Loads are divided by this: 1, or more for a quick look."""
     collected: Collected
+    former: Path | None = None
+    """The checkout of an earlier version, which is then measured too."""
 
     def new_server(self) -> Process:
         directory = self.directory / self.name
         if self.name == Headwater.name:
             return Headwater(directory)
+        if self.former and self.name == FormerHeadwater.name:
+            return FormerHeadwater(directory, self.former)
         assert self.jars is not None, "Kafka is only measured where its jars are"
         return Kafka(directory, self.jars)
 

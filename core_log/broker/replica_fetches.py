@@ -208,7 +208,11 @@ class ReplicaSession:
             cached.unpark()
 
     def _on_change(self, key: PartitionKey) -> None:
-        """Called when the partition has news; all of one turn of the loop are answered at once."""
+        """Called when the partition has news; all of one turn of the loop are answered at once. One
+        that is not led here any more is not held: its follower may never ask again."""
+        cached = self.partitions[key]
+        if self.broker.find_led(*key) is not cached.partition:
+            cached.unpark()
         self.changed[key] = None
         if self.fetch is not None and not self._is_woken:
             self._is_woken = True

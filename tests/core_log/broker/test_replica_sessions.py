@@ -27,7 +27,7 @@ from headwater.core_log.protocol.replica_fetch import (
     ReplicaFetchTopic,
     next_session_epoch,
 )
-from headwater.core_log.replication.decisions import NewTopic
+from headwater.core_log.replication.decisions import NewTopic, TopicReference
 from headwater.core_log.replication.leader import Leader
 from tests.builders import batch
 from tests.core_log.broker.replicated import Links, Node, Replicated
@@ -88,6 +88,7 @@ class Asker:
         session: tuple[int, int] | None = None,
         bytes_max: int = 1 << 20,
         high_watermark: int = 1 << 40,
+        has_readers: bool = False,
         broker_epoch: int | None = None,
         wait_ms: int = 0,
     ) -> tuple[int, dict[int, int]]:
@@ -104,6 +105,7 @@ class Asker:
                 log_start_offset=0,
                 partition_max_bytes=1 << 20,
                 high_watermark=high_watermark,
+                has_readers=has_readers,
             )
             for index, offset in offsets.items()
         ]
@@ -257,6 +259,34 @@ async def test_a_partition_that_was_opened_anew_is_waited_for_after_a_while(aske
     await write(asker.leader, mine[0], "x")
 
     assert set((await waiting)[1]) == {mine[0]}
+
+
+async def test_a_session_keeps_no_partition_that_is_led_elsewhere(asker: Asker) -> None:
+    cluster, leader = asker.cluster, asker.leader
+    index, *_ = mine = partitions_of(cluster, leader)
+    await asker.ask(dict.fromkeys(mine, 0), has_readers=True)
+    partition = leader.broker.find_led(MANY, index)
+    assert partition is not None and partition.has_readers
+
+    cluster.commit(cluster.controller.fence_broker(leader.node_id))
+    await cluster.tell(*cluster.nodes)
+
+    assert partition.leader is None
+    assert not partition.has_readers  # or its new leader would be asked at each record
+    assert all(each.partition is None for each in session_of(asker).partitions.values())
+
+
+async def test_a_session_keeps_no_deleted_partition(asker: Asker) -> None:
+    cluster = asker.cluster
+    await asker.ask(dict.fromkeys(partitions_of(cluster, asker.leader), 0))
+    topic = cluster.image.topic(MANY)
+    assert topic is not None
+
+    cluster.commit(cluster.controller.delete_topics([TopicReference(MANY)]))
+    await cluster.tell(*cluster.nodes)
+
+    # a file is closed with its last reference, and only then gives its room back
+    assert all(each.partition is None for each in session_of(asker).partitions.values())
 
 
 def session_of(asker: Asker) -> ReplicaSession:

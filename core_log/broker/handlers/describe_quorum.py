@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 NODES_FROM = 2
 LISTENER = "PLAINTEXT"
+OBSERVER_MS = 300_000
+"""After so long without a fetch a replica is no observer any more, as in Kafka: it may be one of a
+disk that was replaced."""
 
 
 @handles(DescribeQuorumRequest, is_forwarded=True)
@@ -65,13 +68,15 @@ def describe(broker: "Broker", *, has_directories: bool) -> DescribedQuorumParti
             last_caught_up_timestamp=caught_up_ms,
         )
 
+    now_ms = broker.clock.now_ms()
+    observers = [replica(each) for each in quorum.observers]
     return DescribedQuorumPartition(
         error_message=None,
         leader_id=broker.node_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
         current_voters=[replica(each) for each in quorum.voters],
-        observers=[replica(each) for each in quorum.observers],
+        observers=[each for each in observers if now_ms - each.last_fetch_timestamp < OBSERVER_MS],
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 from headwater.core_log.broker import cluster_member
 from headwater.core_log.broker.active_controller import ActiveController
 from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.handlers import describe_quorum
 from headwater.core_log.broker.lifecycle import PeriodicTasks, cluster_to_join
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
@@ -46,7 +47,7 @@ from headwater.core_log.replication.liveness import Liveness
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from tests.builders import DATA
-from tests.core_log.broker.cluster_in_memory import PORT, Cluster
+from tests.core_log.broker.cluster_in_memory import PORT, WAIT_S, Cluster
 from tests.core_log.broker.in_memory import SERVED
 from tests.fakes import FaultyFiles, MemoryFiles
 
@@ -97,6 +98,25 @@ async def described(cluster: Cluster, node_id: int) -> DescribedQuorumPartition:
     answer = await client.ask(DescribeQuorumRequest(topics=(topic,)))
     client.close()
     return answer.topics[0].partitions[0]
+
+
+async def test_a_replica_that_fetches_no_more_is_no_observer_after_a_while(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await three(cluster)
+    await cluster.start(4)
+
+    cluster.kill(4)
+    assert await observers(cluster) == [4]
+    monkeypatch.setattr(describe_quorum, "OBSERVER_MS", 1)
+
+    async with asyncio.timeout(WAIT_S):
+        while await observers(cluster):
+            pass
+
+
+async def observers(cluster: Cluster) -> list[int]:
+    return [each.replica_id for each in (await described(cluster, 1)).observers]
 
 
 async def test_a_broker_that_joins_is_a_live_member_and_knows_the_topics(cluster: Cluster) -> None:

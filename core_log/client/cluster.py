@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -55,6 +55,8 @@ class Cluster:
         self._seeds = [self._node(*parse_endpoint(endpoint)) for endpoint in settings.bootstrap]
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, KnownTopic] = {}
+        self._newest: dict[str, KnownTopic] = {}
+        """What was known last of each topic, also of those that are asked for again."""
         self._refreshing = asyncio.Lock()
         self._inquiries: dict[Node, asyncio.Task[None]] = {}
         self._first_asked_s: float | None = None
@@ -206,7 +208,7 @@ class Cluster:
             return
         async with self._refreshing:
             if not self._is_known(names):
-                for topic in (await self.metadata(sorted(names))).topics:
+                for topic in await self._ask_for(sorted(names)):
                     self._learn(topic)
 
     def _is_known(self, names: set[str]) -> bool:
@@ -214,36 +216,79 @@ class Cluster:
         known = (self._topics.get(name) for name in names)
         return all(topic is not None and topic.known_at_s > oldest_s for topic in known)
 
+    async def _ask_for(self, names: Sequence[str]) -> Sequence[MetadataResponseTopic]:
+        """Asks the others, too, where a broker tells leaders of older epochs than are known: it may
+        lag, or be cut off. If all do, a copy of the log was restored."""
+        asked, said = await self._ask_any(request_of(names))
+        live = self._meet(said)
+        if not self._has_older(said.topics):
+            return said.topics
+        others = [node for node in live if node.address != asked.address]
+        answered = 0
+        for node in others:
+            with suppress(RetriableFailure, HeadwaterError, TimeoutError):
+                async with asyncio.timeout(INQUIRY_S):
+                    answer = await node.ask(request_of(names))
+                self._meet(answer)
+                if not self._has_older(answer.topics):
+                    return answer.topics
+                answered += 1
+        if answered == len(others):
+            for name in names:
+                self._newest.pop(name, None)
+        return said.topics
+
+    def _has_older(self, topics: Iterable[MetadataResponseTopic]) -> bool:
+        return any(self._newer_than(topic) for topic in topics)
+
+    def _newer_than(self, topic: MetadataResponseTopic) -> Collection[int]:
+        """Returns the partitions of which a newer leader is known, as by Kafka's clients
+        (KIP-320)."""
+        newest = self._newest.get(topic.name or "")
+        if newest is None or not newest.topic_id == topic.topic_id != NO_TOPIC_ID:
+            return ()
+        return [
+            part.partition_index
+            for part in topic.partitions
+            if NO_EPOCH < part.leader_epoch < newest.epochs.get(part.partition_index, NO_EPOCH)
+        ]
+
     def _learn(self, topic: MetadataResponseTopic) -> None:
         if topic.error_code:
             raise refusal(topic.error_code, topic=topic.name)
         assert topic.name is not None, "a topic asked for by name is answered by name"
-        self._topics[topic.name] = KnownTopic(
-            topic.topic_id,
-            {part.partition_index: part.leader_id for part in topic.partitions},
-            {part.partition_index: part.leader_epoch for part in topic.partitions},
-            asyncio.get_running_loop().time(),
-        )
+        leaders = {part.partition_index: part.leader_id for part in topic.partitions}
+        epochs = {part.partition_index: part.leader_epoch for part in topic.partitions}
+        for index in self._newer_than(topic):
+            newest = self._newest[topic.name]
+            leaders[index], epochs[index] = newest.leaders[index], newest.epochs[index]
+        known_at_s = asyncio.get_running_loop().time()
+        known = KnownTopic(topic.topic_id, leaders, epochs, known_at_s)
+        self._topics[topic.name] = self._newest[topic.name] = known
 
     async def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
         """Returns brokers and the given topics; None means every topic."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        said = await self.ask_any(request)
-        for broker in said.brokers:
-            self.meet(broker.node_id, broker.host, broker.port)
+        said = await self.ask_any(request_of(topics))
+        self._meet(said)
         return said
+
+    def _meet(self, said: MetadataResponse) -> list[Node]:
+        return [self.meet(each.node_id, each.host, each.port) for each in said.brokers]
 
     async def ask_any(self, request: Request[A], *, version_max: int | None = None) -> A:
         """Asks a connected broker, else the first that answers."""
+        return (await self._ask_any(request, version_max))[1]
+
+    async def _ask_any(self, request: Request[A], version_max: int | None = None) -> tuple[Node, A]:
+        """Returns the broker with its answer."""
         for node in self._candidates():
             if not node.is_connected:
                 break
             with suppress(ConnectionLost):
-                return await node.ask(request, version_max=version_max)
+                return node, await node.ask(request, version_max=version_max)
         node = await self._reach()
         try:
-            return await node.ask(request, version_max=version_max)
+            return node, await node.ask(request, version_max=version_max)
         except ConnectionLost:  # a broker that starts takes connections, and serves nobody
             self._lost_s[node.address] = asyncio.get_running_loop().time()
             raise
@@ -290,6 +335,11 @@ class Cluster:
         nodes = [*self._nodes.values(), *self._seeds]
         lost_s = self._lost_s
         return sorted(nodes, key=lambda node: (not node.is_connected, lost_s.get(node.address, 0)))
+
+
+def request_of(topics: Sequence[str] | None) -> MetadataRequest:
+    wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+    return MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -42,7 +43,7 @@ from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from tests.core_log.client.scripted_cluster import NEVER, ScriptedCluster
 
-ORDERS = TopicPartition("orders", 0)
+ORDERS, ORDERS_ID = TopicPartition("orders", 0), UUID(int=7)
 
 
 def batch() -> Batch:
@@ -181,6 +182,70 @@ async def test_a_coordinator_that_is_cut_off_from_the_others_is_left() -> None:
     await cluster.log().writer("w")
 
     assert [node for node, _ in cluster.requests(InitProducerIdRequest)][-2:] == [1, 3]
+
+
+class Outdated(ScriptedCluster):
+    """Broker 3 of three leads in epoch 5; some tell the leader of epoch 4, broker 2, after a
+    while."""
+
+    def __init__(self, *outdated: int) -> None:
+        super().__init__(brokers=3)
+        self.leaders["orders"] = 3
+        self._will_be, self.outdated = outdated, set[int]()
+        self.on(MetadataRequest, self.tell)
+        part = PartitionProduceResponse(index=0, base_offset=7)
+        topic = TopicProduceResponse(topic_id=ORDERS_ID, name="orders", partition_responses=[part])
+        self.on(ProduceRequest, lambda node, request: ProduceResponse(responses=[topic]))
+
+    def tell(self, node: int, request: MetadataRequest) -> Any:
+        said = self._metadata(node, request)
+        leader, epoch = (2, 4) if node in self.outdated else (3, 5)
+        topics = [
+            replace(
+                each,
+                topic_id=ORDERS_ID,
+                partitions=[replace(each.partitions[0], leader_id=leader, leader_epoch=epoch)],
+            )
+            for each in said.topics
+        ]
+        return replace(said, topics=topics)
+
+    async def append_after(self) -> int:
+        """Appends once they are outdated; returns who is asked first."""
+        log = self.log()
+        await log.append(ORDERS, batch())
+        self.outdated |= {*self._will_be}
+        self.asked.clear()
+        await log.partition_count("orders")  # asks the cluster anew
+        await log.append(ORDERS, batch())
+        return self.requests(ProduceRequest)[0][0]
+
+
+async def test_an_older_leader_is_not_taken_from_a_broker_that_lags() -> None:
+    cluster = Outdated(3)
+
+    assert await cluster.append_after() == 3
+
+    assert [node for node, _ in cluster.requests(MetadataRequest)] == [3, 1]
+
+
+async def test_a_newer_leader_stays_known_while_nobody_else_answers() -> None:
+    cluster = Outdated(3, 2)
+    cluster.stop(2)
+
+    def tell(node: int, request: MetadataRequest) -> Any:
+        return NEVER if cluster.outdated and node != 3 else cluster.tell(node, request)
+
+    cluster.on(MetadataRequest, tell)
+
+    assert await cluster.append_after() == 3
+
+
+async def test_an_older_leader_is_taken_when_all_brokers_tell_it() -> None:
+    """As after a copy of the log was restored."""
+    cluster = Outdated(1, 2, 3)
+
+    assert await cluster.append_after() == 2
 
 
 async def test_knowledge_of_leaders_is_not_asked_for_again_without_need() -> None:

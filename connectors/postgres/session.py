@@ -56,7 +56,7 @@ from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import replication_slot
 from headwater.connectors.postgres.slot.former_reader import once_free
 from headwater.connectors.postgres.slot.heartbeat import Heartbeat
-from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
+from headwater.connectors.postgres.slot.replication_slot import CreatedSlot, SlotMaker
 from headwater.connectors.postgres.slot.resume_check import (
     LOST_HINT,
     SERVER,
@@ -65,7 +65,6 @@ from headwater.connectors.postgres.slot.resume_check import (
     may_begin_again,
     stand,
 )
-from headwater.connectors.postgres.slot.slot_maker import SlotMaker
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.snapshot.initial_snapshot import initial_batches
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.broker.peers import Address, Peers
+from headwater.core_log.broker.quorum_fetch import fetch_snapshot
 from headwater.core_log.broker.quorum_log import (
     NO_EPOCH,
     LogView,
@@ -27,7 +28,6 @@ from headwater.core_log.broker.quorum_messages import (
     update_voter_request,
     vote_request,
 )
-from headwater.core_log.broker.snapshot_fetch import fetch_snapshot
 from headwater.core_log.broker.voter_places import VoterPlaces
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import (

@@ -1,10 +1,13 @@
-"""Fetch of the metadata's own partition by replicas: voters and observers of its quorum."""
+"""Fetch of the metadata's own partition and snapshots by voters and observers of its quorum."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headwater.core_log.foundation.errors import HeadwaterError, OffsetOutOfRange
+from headwater.core_log.broker.peers import Peers
+from headwater.core_log.broker.quorum_messages import Sender, snapshot_request
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable, OffsetOutOfRange
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import FetchFrame
 from headwater.core_log.protocol.frames import encode_response
@@ -23,6 +26,7 @@ from headwater.core_log.protocol.messages.fetch import (
 from headwater.core_log.replication.ballots import NOBODY
 from headwater.core_log.replication.divergence import EpochEnd, needs_snapshot
 from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
+from headwater.core_log.replication.quorum import QuorumFetch
 from headwater.core_log.replication.voters import ReplicaKey
 
 if TYPE_CHECKING:
@@ -169,3 +173,26 @@ def _line(
         aborted_transactions=None,
         records=memoryview(b"") if records is None else records,
     )
+
+
+async def fetch_snapshot(
+    peers: Peers,
+    asked: QuorumFetch,
+    wanted: SnapshotId,
+    sender: Sender,
+    *,
+    is_current: Callable[[], bool],
+) -> bytes:
+    """Reads a snapshot from the leader; a change of leader or epoch meanwhile abandons it."""
+    data = bytearray()
+    while True:
+        request = snapshot_request(asked.epoch, wanted.end_offset, wanted.epoch, len(data), sender)
+        answer = await peers.poll(asked.leader, request)
+        if answer.error_code or answer.topics[0].partitions[0].error_code:
+            raise LogUnavailable("the leader has another snapshot by now")
+        part = answer.topics[0].partitions[0]
+        data += part.unaligned_records
+        if not is_current():
+            raise LogUnavailable("the quorum has another leader by now")
+        if len(data) >= part.size or not len(part.unaligned_records):
+            return bytes(data)

@@ -12,11 +12,11 @@ from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.losses import Loss, note_loss, read_loss
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
+from headwater.core_log.storage.producer_snapshot import ProducerSnapshots
 from headwater.core_log.storage.producers import ProducerStates
 from headwater.core_log.storage.replay import read_producers, restore_producers
 from headwater.core_log.storage.segment import LOG, Segment, file_name
 from headwater.core_log.storage.segments import DAMAGE_HINT, Segments
-from headwater.core_log.storage.snapshots import ProducerSnapshots
 from headwater.core_log.storage.swap import UNFINISHED, base_offsets, finish_swaps
 from headwater.core_log.storage.tail import Tail, Truncation
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from headwater.core_log.records.batch_header import CONTROL, BatchHeader
 from headwater.core_log.records.record_codec import decode_batch, decode_marker
 from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.producer_snapshot import ProducerSnapshots
 from headwater.core_log.storage.producers import ProducerStates
 from headwater.core_log.storage.segment import FOREVER, Segment
 from headwater.core_log.storage.segments import Segments
-from headwater.core_log.storage.snapshots import ProducerSnapshots
 
 
 def restore_producers(

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
+from headwater.core_log.storage.producer_snapshot import SPACING_BYTES
 from headwater.core_log.storage.scan import OFFSETS_MAX
 from headwater.core_log.storage.segment import FOREVER, Segment
 from headwater.core_log.storage.segments import Segments
-from headwater.core_log.storage.snapshots import SPACING_BYTES
 
 
 def find_expired(

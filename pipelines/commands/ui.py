@@ -50,8 +50,8 @@ def ui(
 
     with freeze_imports():
         from headwater.pipelines.console.console_context import ConsoleSources
-        from headwater.pipelines.console.console_file import hidden_in
         from headwater.pipelines.console.console_server import ConsoleServer
+        from headwater.pipelines.console.hidden_columns import hidden_in
 
     sources = ConsoleSources(
         find_owner=address.running_owner,

@@ -13,11 +13,11 @@ from headwater.sinks.fold import warn_of_other_key, warn_of_other_types
 from headwater.sinks.own_columns import OWN
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from headwater.sinks.sql.change_buffer import moment_literal
-from headwater.sinks.sql.column_names import fit_columns
 from headwater.sinks.sql.dialects.dialect import qualify, run
 from headwater.sinks.sql.failures import translate_errors
 from headwater.sinks.sql.offsets import TABLE
 from headwater.sinks.sql.ownership import OwnershipMark, SqlShadow
+from headwater.sinks.sql.table_layout import fit_columns
 from headwater.sinks.sql.tables import OLD, SHADOW
 
 if TYPE_CHECKING:

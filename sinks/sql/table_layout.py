@@ -1,11 +1,13 @@
 """The form of a target table in which rows of one schema are written: columns, types and key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from headwater.core_log.foundation.errors import SchemaRefused
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.object_names import fit
 from headwater.sinks.own_columns import OWN, own_columns
 from headwater.sinks.sql.dialects.dialect import Dialect
 from headwater.sinks.sql.settings import Mode, SqlTableSettings
@@ -56,3 +58,29 @@ def sql_type_of(
 ) -> str:
     is_key = layout.names[column.name] in layout.key
     return settings.types.get(column.name) or dialect.fit(column, is_key=is_key).sql
+
+
+def fit_columns(
+    table: TableId, names: Iterable[str], *, bytes_max: int, is_case_sensitive: bool
+) -> dict[str, str]:
+    """Returns source column to target column; raises `SchemaRefused` if two get the same name."""
+    fitted = {name: fit(name, bytes_max=bytes_max) for name in names}
+    taken: dict[str, str] = {}
+    for name, short in fitted.items():
+        folded = short if is_case_sensitive else short.casefold()
+        if folded in taken:
+            raise SchemaRefused(
+                "two columns have the same name in the target",
+                table=str(table),
+                columns=(taken[folded], name),
+                hint="rename one of them with `transform: rename`",
+            )
+        if folded.startswith(OWN) or "\0" in name or not name:
+            raise SchemaRefused(
+                "a column's name cannot be used in the target",
+                table=str(table),
+                column=name,
+                hint="rename it with `transform: rename`",
+            )
+        taken[folded] = name
+    return fitted

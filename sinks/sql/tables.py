@@ -13,13 +13,12 @@ from headwater.sinks.evolution import holds, toward
 from headwater.sinks.object_names import fit, fit_table
 from headwater.sinks.own_columns import OFFSET, PARTITION, TOPIC, VALID_FROM
 from headwater.sinks.sink import SinkContext
-from headwater.sinks.sql.column_names import fit_columns
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.ownership import OwnershipMark, SqlShadow, origin_of
 from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
 from headwater.sinks.sql.slice_forms import SliceForms
 from headwater.sinks.sql.table_evolution import SchemaAlteration, TableEvolution
-from headwater.sinks.sql.table_layout import SqlTableLayout, columns_of
+from headwater.sinks.sql.table_layout import SqlTableLayout, columns_of, fit_columns
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

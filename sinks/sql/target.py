@@ -41,7 +41,7 @@ from headwater.sinks.sql.failures import (
     refused_by,
     translate_errors,
 )
-from headwater.sinks.sql.former_rows import without_repeated
+from headwater.sinks.sql.former_rows import behind_versions, without_repeated
 from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
 from headwater.sinks.sql.ownership import SqlShadow
 from headwater.sinks.sql.refused_rows import describe, find_unlike, rejected_error
@@ -50,7 +50,6 @@ from headwater.sinks.sql.stored_columns import StoredColumns
 from headwater.sinks.sql.table_evolution import SchemaAlteration, cannot_rekey
 from headwater.sinks.sql.table_layout import SqlTableLayout
 from headwater.sinks.sql.tables import SHADOW, SqlTables
-from headwater.sinks.sql.version_times import behind_versions
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

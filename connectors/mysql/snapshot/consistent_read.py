@@ -1,11 +1,14 @@
 """Reads all tables at one position, beside a running pipeline."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from threading import Event
 
+from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
+from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpStart
+from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.position import STREAM, BinlogPosition, stored_position
@@ -16,9 +19,13 @@ from headwater.connectors.mysql.server.connection import (
     connect,
     in_our_words,
 )
-from headwater.connectors.mysql.server.server_identity import MysqlSnapshotPoint, identify
+from headwater.connectors.mysql.server.server_identity import (
+    FilePosition,
+    MysqlServer,
+    MysqlSnapshotPoint,
+    identify,
+)
 from headwater.connectors.mysql.settings import MysqlSettings
-from headwater.connectors.mysql.snapshot.changes_between import has_changes_between
 from headwater.connectors.mysql.snapshot.chunk_query import whole_query
 from headwater.connectors.mysql.snapshot.chunk_reader import batch_of
 from headwater.connectors.mysql.snapshot.exact_position import begin_exact_snapshot
@@ -27,6 +34,11 @@ from headwater.connectors.source import SourceContext, SourceSnapshot
 from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
+
+BURST_BYTES = 2 << 20
+HEARTBEAT_S = 1.0
+ANONYMOUS_SERVER_ID = 0
+"""A reader with it ends no other one."""
 
 
 @asynccontextmanager
@@ -82,6 +94,43 @@ async def standing_still(
     finally:
         stopped.set()
         connection.close()
+
+
+def has_changes_between(
+    connection: MysqlConnection,
+    server: MysqlServer,
+    catalog: MysqlCatalog,
+    tables: Mapping[TableId, MysqlTable],
+    after: BinlogPosition,
+    before: FilePosition,
+) -> bool:
+    """Uses the connection up."""
+    reader = BinlogGroupReader(
+        MysqlOrigin("", server.name),
+        after.copy(),
+        tables,
+        catalog.captures,
+        catalog.charsets(connection),
+        server.is_mariadb,
+        folds_names=server.folds_names,
+    )
+    decoder = BinlogDecoder(
+        server.is_mariadb, has_checksum=server.checksum.upper() == "CRC32", wants=reader.wants
+    )
+    transport = BinlogTransport(connection)
+    gtids = after.gtids if after.gtids or not server.is_mariadb else None
+    start = DumpStart(after.place, gtids, waits=False)
+    transport.start(server, start, server_id=ANONYMOUS_SERVER_ID, heartbeat_s=HEARTBEAT_S)
+    while events := transport.burst(BURST_BYTES):
+        for event in events:
+            for decoded in decoder.decode(event):
+                if not reader.is_open and reader.position.place.order >= before.order:
+                    return False
+                reader.feed(decoded)
+                has_decided = not reader.add_decided()
+                if has_decided or reader.has_rows or reader.suspects or reader.prepared:
+                    return True
+    return False
 
 
 class _Selected:

@@ -5,16 +5,18 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.events.row_keys import KeyColumns, key_of
 from headwater.connectors.postgres.schema_history.table_definition import TableForm
 from headwater.connectors.postgres.types.column_reader import (
+    UNAVAILABLE,
     ColumnPlan,
     with_missing,
     with_nan,
 )
-from headwater.connectors.postgres.types.type_map import TypeMap
+from headwater.connectors.postgres.types.type_map import ENUM, TypeMap
 from headwater.connectors.postgres.wal.wal_batch import DELETE, Relation, RelationColumn, RowChanges
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import TableId, TableSchema
@@ -204,3 +206,28 @@ def _plan(
         dimensions=now.dimensions if now is not None and now.dimensions else 1,
         number=number,
     )
+
+
+def labels_of(rows: pa.RecordBatch, capture: CapturedRelation) -> dict[int, set[str]]:
+    """Returns the labels of enums by the types of their columns; lists contain several."""
+    found: dict[int, set[str]] = {}
+    for plan, place, values in zip(capture.plans, capture.places, rows.columns, strict=True):
+        if plan.column.semantic != ENUM:
+            continue
+        while pa.types.is_list(values.type):
+            values = values.flatten()
+        names = {*pc.unique(values).drop_null().to_pylist()} - {UNAVAILABLE}
+        found.setdefault(capture.relation.columns[place].type_oid, set()).update(names)
+    return found
+
+
+def has_new_labels(part: RowChanges, capture: CapturedRelation) -> bool:
+    """Whether an enum has a value that is unknown since its last look-up."""
+    for plan, place in zip(capture.plans, capture.places, strict=True):
+        if plan.column.semantic != ENUM:
+            continue
+        labels = pa.array(plan.column.parameters["allowed"].split(","), pa.string())
+        values = pc.unique(part.rows[place]).drop_null()
+        if not pc.all(pc.is_in(values, labels)).as_py():
+            return True
+    return False

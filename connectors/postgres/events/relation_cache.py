@@ -12,9 +12,10 @@ from headwater.connectors.postgres.events.captured_relation import (
     CapturedRelation,
     NumberedRelation,
     capture_of,
+    has_new_labels,
+    labels_of,
     table_of,
 )
-from headwater.connectors.postgres.events.enum_values import has_new_labels, labels_of
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.row_keys import KeyHistory
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable

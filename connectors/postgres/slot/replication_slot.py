@@ -18,6 +18,7 @@ from headwater.connectors.postgres.server.connection import (
 )
 from headwater.connectors.postgres.server.lsn import parse_lsn
 from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 
@@ -29,7 +30,7 @@ OPTIONS_IN_BRACKETS_SINCE = 15_0000
 
 LOOK = """
 SELECT s.slot_name, s.plugin, s.slot_type, s.database, s.active_pid, s.wal_status,
-    s.confirmed_flush_lsn::text, s.restart_lsn::text, s.safe_wal_size,
+    s.confirmed_flush_lsn::text, s.restart_lsn::text,
     to_jsonb(s) ->> 'invalidation_reason', to_jsonb(s) ->> 'conflicting',
     coalesce((to_jsonb(s) ->> 'failover')::boolean, false),
     coalesce((to_jsonb(s) ->> 'synced')::boolean, false),
@@ -51,6 +52,9 @@ PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 T = TypeVar("T")
 
+WAITING_SECONDS = 1.0
+"""Time after which it is looked at who keeps it waiting."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -69,8 +73,6 @@ class Slot:
     """Everything below has been confirmed by us, so the server starts no earlier."""
     restart: int | None
     """The server keeps its write-ahead log from here on for us."""
-    safe_bytes: int | None
-    """Bytes that may be written before the server invalidates the slot."""
     invalid_because: str | None
     has_failover: bool
     is_synced: bool
@@ -238,8 +240,8 @@ async def _slots(connection: PgConnection, which: sql.Composable) -> list[Slot]:
 
 def _slot(row: Sequence[object]) -> Slot:
     (
-        name, plugin, kind, database, pid, wal_status, confirmed, restart, safe, reason,
-        conflicting, has_failover, is_synced, retained, reader,
+        name, plugin, kind, database, pid, wal_status, confirmed, restart, reason, conflicting,
+        has_failover, is_synced, retained, reader,
     ) = row  # fmt: skip
     if reason is None and conflicting == "true":
         reason = "it conflicts with the standby's recovery"
@@ -253,7 +255,6 @@ def _slot(row: Sequence[object]) -> Slot:
         wal_status=_text(wal_status),
         confirmed=None if confirmed is None else parse_lsn(str(confirmed)),
         restart=None if restart is None else parse_lsn(str(restart)),
-        safe_bytes=_number(safe),
         invalid_because=_text(reason),
         has_failover=bool(has_failover),
         is_synced=bool(is_synced),
@@ -267,3 +268,32 @@ def _text(value: object) -> str | None:
 
 def _number(value: object) -> int | None:
     return None if value is None else int(str(value))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMaker:
+    """Makes the slot, in place of one of its name, and says meanwhile what keeps it waiting. Its
+    replication connection stays idle afterwards, for the sake of the slot's snapshot."""
+
+    line: PgConnection
+    """A replication connection."""
+    connection: PgConnection
+    name: str
+    say: Callable[[Diagnostic | None], None]
+    has_failover: bool
+    exports: bool
+    """Whether the slot has a snapshot to read rows under."""
+
+    async def make(self) -> CreatedSlot:
+        await drop(self.connection, self.name)
+        making = asyncio.ensure_future(
+            create(self.line, self.name, has_failover=self.has_failover, exports=self.exports)
+        )
+        try:
+            while not (await asyncio.wait([making], timeout=WAITING_SECONDS))[0]:
+                pid = self.line.info.backend_pid
+                self.say(await waited_for(self.connection, pid))
+            return making.result()
+        finally:
+            self.say(None)
+            await let_go(making)

@@ -8,8 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.postgres.types import datetime, numeric
-from headwater.connectors.postgres.types.column_reader import UNAVAILABLE, TypeReader, text_reading
-from headwater.connectors.postgres.types.copy_column import OUTPUT, as_type
+from headwater.connectors.postgres.types.column_reader import (
+    OUTPUT,
+    UNAVAILABLE,
+    TypeReader,
+    as_type,
+    text_reading,
+)
 from headwater.connectors.postgres.types.copy_formats import ASKED, form_of
 from headwater.connectors.postgres.types.geometry import (
     geometry_reading,

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.postgres.types.copy_column import BYTES, OUTPUT, CopyFormat
 from headwater.core_log.model.column_history import missing_text
 from headwater.core_log.model.table_schema import Column
 from headwater.core_log.rows.rejects import UNFIT
@@ -23,6 +22,28 @@ UNAVAILABLE = "__debezium_unavailable_value"
 NAN = "NaN"
 ONE_ITEM = re.compile(r'\{(?:"((?:[^"\\]|\\.)*)"|([^{}"\\]+))\}', re.DOTALL)
 """An array with one item, as the server writes it."""
+
+OUTPUT = "CASE WHEN {0} IS DISTINCT FROM NULL THEN pg_catalog.concat({0}) END"
+"""SQL expression of a column's text of any type, as the stream has it. A cast may differ: those of
+`inet` and `bpchar` do. It needs no right to call a type's output function."""
+BYTES = f"pg_catalog.convert_to({OUTPUT}, 'SQL_ASCII')"
+"""The same for a database that accepts any bytes as text, some of which it would refuse to send."""
+
+
+def as_type(name: str) -> str:
+    """Returns the SQL of a cast to the type that the column has: if the type has changed since, its
+    bytes are not misread."""
+    return f"{{0}}::pg_catalog.{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFormat:
+    """Values in the server's binary form, if that costs both sides less than text."""
+
+    read: Callable[[pa.BinaryArray], pa.Array]
+    """Raises one of `rejecting.UNFIT` for values that the column's type cannot hold."""
+    text: Callable[[pa.BinaryArray], pa.StringArray]
+    """Returns the server's text form, for the few values that are displayed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.postgres.types.copy_column import CopyFormat, as_type
+from headwater.connectors.postgres.types.column_reader import CopyFormat, as_type
 from headwater.connectors.postgres.types.datetime import (
     EPOCH_DAYS,
     EPOCH_US,

@@ -14,8 +14,13 @@ from headwater.connectors.postgres.types.builtin import (
     builtin_reading,
     extension_reading,
 )
-from headwater.connectors.postgres.types.column_reader import ColumnPlan, TypeReader, text_reading
-from headwater.connectors.postgres.types.copy_column import BYTES, as_type
+from headwater.connectors.postgres.types.column_reader import (
+    BYTES,
+    ColumnPlan,
+    TypeReader,
+    as_type,
+    text_reading,
+)
 from headwater.connectors.postgres.types.hstore import hstore_reading
 from headwater.connectors.postgres.types.interval import interval_reading
 from headwater.connectors.postgres.types.numeric import money_reading

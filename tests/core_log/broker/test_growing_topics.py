@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headwater.core_log.broker.cluster_balance import GROWTH_MS, ClusterBalance
+from headwater.core_log.broker.active_controller import GROWTH_MS, ClusterBalance
 from headwater.core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.core_log.broker.cluster_in_memory import Cluster
 from tests.core_log.broker.test_moved_partitions import TOPIC, ask, is_moved, partition, produce

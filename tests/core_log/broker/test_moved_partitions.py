@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.broker import cluster_balance
-from headwater.core_log.broker.cluster_balance import ClusterBalance
+from headwater.core_log.broker import active_controller
+from headwater.core_log.broker.active_controller import ClusterBalance
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -202,7 +202,7 @@ async def test_the_controller_lets_first_replicas_lead_again(
     await cluster.until(lambda: is_moved(cluster, 4, 3))
     await move(cluster, 1, [3, 4])
     await cluster.until(lambda: is_moved(cluster, 3, 4))
-    monkeypatch.setattr(cluster_balance, "LEADERS_MS", 0)
+    monkeypatch.setattr(active_controller, "LEADERS_MS", 0)
     controller = cluster.controller
     assert controller is not None
 

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.config.mistakes import MistakesFound
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.console.console_file import hidden_in
+from headwater.pipelines.console.hidden_columns import hidden_in
 from tests.pipelines.pipeline_in_memory import schema_of
 
 FILE = """\

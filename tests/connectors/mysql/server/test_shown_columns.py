@@ -3,10 +3,9 @@
 from contextlib import closing
 from dataclasses import replace
 
-from headwater.connectors.mysql.ddl_copy import copy_of
+from headwater.connectors.mysql.ddl_copy import copy_of, shown_columns
 from headwater.connectors.mysql.server.catalog import MysqlCatalog
 from headwater.connectors.mysql.server.connection import connect
-from headwater.connectors.mysql.server.shown_columns import shown_columns
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.mysql.conftest import GUEST, MysqlGuest

@@ -10,8 +10,7 @@ import pytest
 from headwater.connectors.postgres.publication import monitor
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES
 from headwater.connectors.postgres.schema_history.table_definition import OTHER_KEY
-from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
-from headwater.connectors.postgres.slot.slot_maker import SlotMaker
+from headwater.connectors.postgres.slot.replication_slot import CreatedSlot, SlotMaker
 from headwater.connectors.postgres.wal.stream import WalStream
 from headwater.connectors.postgres.wal.wal_batch import WalBatch
 from headwater.connectors.source import Remark, SnapshotProgress, SourceReport

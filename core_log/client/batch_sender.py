@@ -17,7 +17,7 @@ from headwater.core_log.protocol.messages.produce import (
     TopicProduceData,
 )
 
-ALL_IN_SYNC, LEADER_ONLY, UNANSWERED = -1, 1, 0
+ALL_IN_SYNC, UNANSWERED = -1, 0
 BEFORE_IMPLICIT_ADD = 11
 """The last version of Produce in which a transaction names its partitions beforehand (KIP-890)."""
 

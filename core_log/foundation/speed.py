@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Generic, Literal, TypeVar
@@ -35,9 +35,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
+def chosen_speed() -> Speed:
     """Returns `fast` if the compiler is installed; the environment may force either."""
-    wanted = environment.get(VARIABLE, "")
+    wanted = os.environ.get(VARIABLE, "")
     can_compile = find_spec("numba") is not None
     match wanted:
         case "":

@@ -19,7 +19,6 @@ Int8 = Annotated[int, Number("b")]
 Int16 = Annotated[int, Number("h")]
 UInt16 = Annotated[int, Number("H")]
 Int32 = Annotated[int, Number("i")]
-UInt32 = Annotated[int, Number("I")]
 Int64 = Annotated[int, Number("q")]
 Float64 = Annotated[float, Number("d")]
 

@@ -83,7 +83,6 @@ class CompactionResult:
     keys: int
     records: int
     records_kept: int
-    keyless_dropped: int
     tombstones_dropped: int
     markers_dropped: int
     """Ends of transactions of which no record was left."""

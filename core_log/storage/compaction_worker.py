@@ -58,7 +58,7 @@ class Compaction:
         span = request.end_offset - request.first_dirty_offset
         self.newest = NewestOffsets(min(request.memory_bytes_max // ENTRY_BYTES_MAX, span))
         self._starts = RecordStarts(STARTS_BYTES_MAX)
-        self._noted_to = self._keyless = 0
+        self._noted_to = 0
         self._unreadable: set[int] = set()
 
     def run(self) -> CompactionResult:
@@ -81,7 +81,6 @@ class Compaction:
             keys=self.newest.count,
             records=tally.records,
             records_kept=tally.records_kept,
-            keyless_dropped=self._keyless,
             tombstones_dropped=tally.tombstones_dropped,
             markers_dropped=tally.markers_dropped,
             unreadable=tuple(sorted(self._unreadable)),
@@ -120,7 +119,6 @@ class Compaction:
             fields, data = records.fields, np.frombuffer(records.data, np.uint8)
             self._starts.keep(chunk, records)
             chosen = np.flatnonzero(fields.key_lengths >= 0)
-            self._keyless += len(records.offsets) - len(chosen)
             for begin in range(0, len(chosen), BLOCK_RECORDS):
                 block = chosen[begin : begin + BLOCK_RECORDS]
                 keys = (fields.key_starts[block], fields.key_lengths[block])

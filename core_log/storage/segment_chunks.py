@@ -182,10 +182,8 @@ def _check_heads(chunk: SegmentChunk, next_offset: int) -> None:
             raise chunk.damage(int(np.flatnonzero(is_wrong)[0]), reason)
 
 
-def read_records(
-    chunk: SegmentChunk, rows: ChunkRows, *, bytes_max: int = STRETCH_BYTES
-) -> Iterator[ChunkRecords]:
-    """Yields the records of chosen batches in parts of at most `bytes_max`, or of one batch."""
+def read_records(chunk: SegmentChunk, rows: ChunkRows) -> Iterator[ChunkRecords]:
+    """Yields the records of chosen batches in parts of at most `STRETCH_BYTES`, or of one batch."""
     compressed = (chunk.column("attributes")[rows] & COMPRESSION_MASK) != 0
     if not compressed.any():
         if len(rows):
@@ -199,7 +197,7 @@ def read_records(
             section = chunk.records(row)
         except DecodeError as error:
             raise chunk.damage(row, str(error)) from error
-        if taken and size + len(section) > bytes_max:
+        if taken and size + len(section) > STRETCH_BYTES:
             yield _join(chunk, taken, sections)
             taken, sections, size = [], [], 0
         taken.append(row)

@@ -28,8 +28,6 @@ PROBE_MS, PATIENCE_MS = 500, 3_000
 """A command that a person waits for gives up sooner than a pipeline does. One of several brokers
 may just have died, so that another one is asked."""
 HTTP_POLL_S = 0.02
-CONSOLE_LOOKS, CONSOLE_LOOK_S = 50, 0.1
-"""The console of a run that has just begun listens a little later than its log."""
 UNKNOWN_TOPIC_MS = 300
 """A topic that is not there at once was mistyped, not made a moment ago."""
 

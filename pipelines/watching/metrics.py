@@ -28,11 +28,11 @@ class MetricSpec:
     read: Callable[[Snapshot], Iterator[MetricSample]]
 
 
-def _per_task(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[MetricSample]]:
+def _per_task(field: str) -> Callable[[Snapshot], Iterator[MetricSample]]:
     def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for task, facts in found["tasks"].items():
-                yield MetricSample((pipeline, task), _scale(facts[field], scale))
+                yield MetricSample((pipeline, task), facts[field])
 
     return read
 

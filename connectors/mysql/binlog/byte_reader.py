@@ -43,9 +43,6 @@ class ByteReader:
     def uint(self, width: int) -> int:
         return int.from_bytes(self.take(width), "little")
 
-    def sint(self, width: int) -> int:
-        return int.from_bytes(self.take(width), "little", signed=True)
-
     def byte(self) -> int:
         return self.data[self.skip(1)]
 

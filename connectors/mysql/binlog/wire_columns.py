@@ -32,9 +32,9 @@ class FixedCells(NamedTuple):
     begins: Int64Array
     is_null: BoolArray | None
 
-    def numbers(self, width: int, *, at: int = 0) -> Int64Array:
+    def numbers(self, width: int) -> Int64Array:
         """Returns unsigned numbers of at most seven bytes, the lowest first."""
-        return np.asarray(self._words("<i8", at) & ((1 << 8 * width) - 1), np.int64)
+        return np.asarray(self._words("<i8", 0) & ((1 << 8 * width) - 1), np.int64)
 
     def big_numbers(self, width: int, *, at: int = 0) -> Int64Array:
         """The same, the highest byte first."""

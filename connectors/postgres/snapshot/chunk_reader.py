@@ -157,7 +157,7 @@ class ChunkReader:
             found = await self._form_of(connection, job)
             is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
             is_same = is_same and found[0].schema.has_key_of(job.table.schema)
-            is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
+            is_usable = window.is_usable_under(view.snapshot)
             if is_same and is_usable and job.ledger.snapshot is not None:
                 statement = statement_of(
                     found[0],

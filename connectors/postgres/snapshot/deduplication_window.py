@@ -32,8 +32,6 @@ class DeduplicationWindow:
     earlier: Int64Array
     """Earlier transactions that touched the table and might not be seen."""
     snapshot: PgSnapshot | None = None
-    awaits: int = -1
-    """The stream's position at which everything that the snapshot sees was streamed."""
     is_overrun: bool = False
     """More keys than the limit were streamed, so the rows must be read again."""
     _touched: list[pa.RecordBatch] = field(default_factory=list)
@@ -50,12 +48,9 @@ class DeduplicationWindow:
             self.is_overrun = True
             self._touched.clear()
 
-    def is_usable_under(self, snapshot: PgSnapshot, *, awaits: int) -> bool:
-        self.snapshot, self.awaits = snapshot, awaits
+    def is_usable_under(self, snapshot: PgSnapshot) -> bool:
+        self.snapshot = snapshot
         return bool(snapshot.sees(self.earlier).all())
-
-    def may_close(self, lsn: int) -> bool:
-        return lsn >= self.awaits
 
     def has_other_key(self, key: pa.Schema) -> bool:
         """Whether the table's key in the stream has changed meanwhile."""

@@ -233,7 +233,7 @@ class InPlaceChanges:
             forms = await table_definition.look(connection, [change.table])
             captured = await self.catalog.tables_of(connection, [change.table.oid])
             is_known = bool(captured) and forms.get(table) == self.form_of(table)
-            is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
+            is_usable = window.is_usable_under(view.snapshot)
             if is_known and is_usable and size is not None:
                 pages = (0, max(size.leaf.pages, 1))
                 statement = statement_of(captured[0], size, pages, rows_max=1)

@@ -69,18 +69,17 @@ async def key_bytes(log: Log, stored: StoredSchema, given: str) -> frozenset[byt
 
 
 async def key_history(
-    log: Log, stored: StoredSchema, keys: Collection[bytes], *, end: int | None = None
+    log: Log, stored: StoredSchema, keys: Collection[bytes]
 ) -> AsyncIterator[KeyChange]:
-    """From the oldest change that the log still holds to the newest below `end`."""
+    """From the oldest change that the log still holds to the newest."""
     decoder = RecordDecoder(log)
     for place in await _places(log, stored.topic, keys):
         bounds = (await log.bounds([place]))[place]
-        start, stop = bounds.start, bounds.stable if end is None else min(end, bounds.stable)
         truncated = await CommitIndex(log, stored.pipeline).find_truncated(
-            {place: start}, {place: stop}
+            {place: bounds.start}, {place: bounds.stable}
         )
         wanted = [*keys, *([TRUNCATE_KEY] if truncated else [])]
-        async for columns in _hits(log, place, wanted, start=start, end=stop):
+        async for columns in _hits(log, place, wanted, start=bounds.start, end=bounds.stable):
             for change in await decode_changes(decoder, place, columns):
                 yield change
 

@@ -25,7 +25,7 @@ from tests.databases import Guest
 SERVER = ServerState("7001", 3, parse_lsn("0/9000"), 17_0000, "shop", is_standby=False)
 SLOT = Slot(
     "headwater_shop", "pgoutput", "logical", "shop", None, None, "reserved",
-    parse_lsn("0/5000"), parse_lsn("0/4000"), None, None, False, False, 0,
+    parse_lsn("0/5000"), parse_lsn("0/4000"), None, False, False, 0,
 )  # fmt: skip
 HISTORY = "1\t0/2000\tno recovery target specified\n\n2\t0/7000\tno recovery target specified\n"
 

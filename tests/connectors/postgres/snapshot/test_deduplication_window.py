@@ -68,6 +68,7 @@ class Follower:
         self.window: DeduplicationWindow | None = None
         self.chunk: Chunk | None = None
         self.read: list[Version] | None = None
+        self.closes_at = 0
 
     def begin(self) -> None:
         """Before the first reading, and again after a rest."""
@@ -107,14 +108,15 @@ class Follower:
             self.chunk, self.window = self.todo.pop(0), self.watch.open()
         elif self.read is None:
             self._read(self.window)
-        elif self.window.may_close(self.at):
+        elif self.at >= self.closes_at:
             self._hand_on(self.window, self.read)
 
     def _read(self, window: DeduplicationWindow) -> None:
         snapshot = self.table.snapshot()
         assert self.chunk is not None, "a window is opened for a chunk"
         start, end = self.chunk.pages
-        if window.is_usable_under(snapshot, awaits=len(self.table.stream)):
+        if window.is_usable_under(snapshot):
+            self.closes_at = len(self.table.stream)
             seen = self.table.seen_by(snapshot)
             self.read = [each for each in seen if start <= each.page < end and self._is_old(each)]
         else:

@@ -16,7 +16,7 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.groups.transactions import VERSION_2
 from headwater.core_log.links.connection import ConnectionLost
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition, indexes_by_topic
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -93,16 +93,13 @@ class TransactionMarkers:
     async def _ask(
         self, leader: int, marker: TransactionMarker, partitions: Sequence[TopicPartition]
     ) -> Verdicts:
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            by_topic.setdefault(topic, []).append(index)
         part = WritableTxnMarker(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             transaction_result=marker.commit,
             topics=[
                 WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
-                for name, indexes in by_topic.items()
+                for name, indexes in indexes_by_topic(partitions).items()
             ],
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.version,

@@ -8,7 +8,7 @@ from headwater.core_log.broker.request_batches import RequestBatches
 from headwater.core_log.broker.transaction_markers import COMMIT_WAIT_MS_MAX
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.groups.group_coordinator import partition_of
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition, indexes_by_topic
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -79,20 +79,6 @@ class TransactionVerifier:
         self._broker = broker
         self._batches = RequestBatches(self._send)
 
-    def verify_or_add_at_once(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        *,
-        may_add: bool,
-    ) -> Mapping[TopicPartition, ErrorCode] | None:
-        """Returns the answer if nothing has to be waited for, None otherwise."""
-        return self._broker.transactions.verify_or_add_at_once(
-            transactional_id, producer_id, producer_epoch, partitions, may_add=may_add
-        )
-
     async def verify_or_add(
         self,
         transactional_id: str,
@@ -111,9 +97,6 @@ class TransactionVerifier:
             )
         if leader == NO_LEADER:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            by_topic.setdefault(topic, []).append(index)
         part = AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -121,7 +104,7 @@ class TransactionVerifier:
             verify_only=not may_add,
             topics=[
                 AddPartitionsToTxnTopic(name=name, partitions=indexes)
-                for name, indexes in by_topic.items()
+                for name, indexes in indexes_by_topic(partitions).items()
             ],
         )
         try:
@@ -179,7 +162,7 @@ class Verification:
     def at_once(self) -> list[ErrorCode] | None:
         """Returns the errors; None if the coordinator must store something first, or be asked
         elsewhere."""
-        found = self._broker.verifier.verify_or_add_at_once(
+        found = self._broker.transactions.verify_or_add_at_once(
             self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
         )
         return None if found is None else self._verdicts(found)

@@ -9,7 +9,7 @@ from headwater.core_log.groups.transactions import (
     StoredTransaction,
     TransactionState,
 )
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition, indexes_by_topic
 from headwater.core_log.protocol.message import decode_record, encode_record
 from headwater.core_log.protocol.messages.transaction_records import (
     PartitionsSchema,
@@ -73,12 +73,9 @@ def decode_value(data: bytes) -> StoredTransaction:
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[PartitionsSchema, ...]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        topics.setdefault(topic, []).append(partition)
     return tuple(
         PartitionsSchema(topic=topic, partition_ids=tuple(indexes))
-        for topic, indexes in topics.items()
+        for topic, indexes in indexes_by_topic(sorted(partitions)).items()
     )
 
 

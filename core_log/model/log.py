@@ -15,6 +15,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+def indexes_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Returns the numbers of the partitions, as messages of Kafka group them."""
+    found: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        found.setdefault(topic, []).append(index)
+    return found
+
+
 Offsets = Mapping[TopicPartition, int]
 """The next offset to read, per partition."""
 

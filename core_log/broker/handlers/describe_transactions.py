@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.groups import transactions
+from headwater.core_log.model.log import indexes_by_topic
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -36,10 +37,7 @@ def describe(broker: "Broker", context: RequestContext, name: str) -> Transactio
         unknown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         return TransactionState(error_code=unknown, transactional_id=name)
     current = each.current
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(current.partitions):
-        if allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
-            topics.setdefault(topic, []).append(index)
+    topics = indexes_by_topic(sorted(current.partitions))
     return TransactionState(
         transactional_id=name,
         transaction_state=current.state.title,
@@ -47,5 +45,9 @@ def describe(broker: "Broker", context: RequestContext, name: str) -> Transactio
         transaction_start_time_ms=current.started_ms,
         producer_id=current.producer_id,
         producer_epoch=current.producer_epoch,
-        topics=tuple(TopicData(topic=topic, partitions=each) for topic, each in topics.items()),
+        topics=tuple(
+            TopicData(topic=topic, partitions=indexes)
+            for topic, indexes in topics.items()
+            if allows(broker, context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        ),
     )

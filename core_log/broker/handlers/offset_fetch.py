@@ -12,7 +12,7 @@ from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.offset_requests import NamedTopic, find_allowed
 from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition, indexes_by_topic
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -155,10 +155,7 @@ class GroupReader:
     def _all(
         self, offsets: Mapping[TopicPartition, CommittedOffset], *, by_id: bool
     ) -> Iterator[tuple[NamedTopic, Sequence[int]]]:
-        by_name: dict[str, list[int]] = {}
-        for name, index in sorted(offsets):
-            by_name.setdefault(name, []).append(index)
-        for name, indexes in by_name.items():
+        for name, indexes in indexes_by_topic(sorted(offsets)).items():
             kind = ResourceType.TOPIC
             if not allows(self._broker, self._context, DESCRIBE, kind, name):
                 continue

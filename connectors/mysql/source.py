@@ -60,13 +60,13 @@ class MysqlSource:
         await self._session.control(control)
 
     async def discover(self) -> Sequence[TableSchema]:
-        from headwater.connectors.mysql.doctor.doctor import find_tables
+        from headwater.connectors.mysql.doctor import find_tables
 
         tables = await asyncio.to_thread(find_tables, self._settings)
         return [each.schema for each in tables if not each.problem]
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        from headwater.connectors.mysql.doctor.doctor import find_tables
+        from headwater.connectors.mysql.doctor import find_tables
 
         tables = await asyncio.to_thread(find_tables, self._settings)
         return {each.table: each.rows_estimate for each in tables if not each.problem}
@@ -82,14 +82,14 @@ class MysqlSource:
         return await asyncio.to_thread(rehearse, self._settings, self._context, statements)
 
     async def examine(self) -> Sequence[Diagnostic]:
-        from headwater.connectors.mysql.doctor.doctor import examine
+        from headwater.connectors.mysql.doctor import examine
 
         return await asyncio.to_thread(examine, self._settings)
 
     async def examine_position(
         self, stored: Callable[[], Awaitable[Positions]]
     ) -> Sequence[Diagnostic]:
-        from headwater.connectors.mysql.doctor.doctor import examine_position
+        from headwater.connectors.mysql.doctor import examine_position
 
         return await asyncio.to_thread(examine_position, self._settings, await stored())
 

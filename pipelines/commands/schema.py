@@ -37,7 +37,7 @@ def schema() -> None:
 @click.pass_obj
 def history(output: Output, target: str, address: LogAddress) -> None:
     """List the schemas of PIPELINE/TABLE, the oldest first, with the changes of each."""
-    from headwater.pipelines.journal.schema_differences import differences
+    from headwater.pipelines.journal.schemas import differences
 
     found = run_until_signal(_history(address, target))
     changes = [[], *(differences(*pair) for pair in pairwise(found))]
@@ -70,7 +70,7 @@ def diff(output: Output, target: str, ids: tuple[int, ...], address: LogAddress)
     FROM and TO are ids of `headwater schema history`; the default of TO is the newest, without both
     the last change is shown.
     """
-    from headwater.pipelines.journal.schema_differences import differences
+    from headwater.pipelines.journal.schemas import differences
 
     if len(ids) > 2:
         raise ConfigError("the table has only one schema", given=len(ids))
@@ -97,7 +97,7 @@ def _words(change: Mapping[str, str]) -> str:
 
 
 def _facts(stored: "StoredSchema") -> dict[str, Any]:
-    from headwater.pipelines.journal.schema_differences import column_text
+    from headwater.pipelines.journal.schemas import column_text
 
     return {
         "id": stored.id,
@@ -125,7 +125,7 @@ def _by_id(found: "Sequence[StoredSchema]", id: int) -> "StoredSchema":
 
 async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
     from headwater.pipelines.journal.inventory import schemas_of
-    from headwater.pipelines.journal.schema_differences import schemas_of_topic
+    from headwater.pipelines.journal.schemas import schemas_of_topic
 
     pipeline, given = split_target(target)
     if not given:

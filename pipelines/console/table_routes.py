@@ -17,12 +17,12 @@ from headwater.pipelines.console.hidden_columns import ShownColumn
 from headwater.pipelines.console.table_past import TablePast, TopicActivity
 from headwater.pipelines.console.timeline import Timeline, timeline
 from headwater.pipelines.console.transaction_trace import TracedTransaction
-from headwater.pipelines.journal.schema_differences import (
+from headwater.pipelines.journal.schemas import (
+    StoredSchema,
     column_text,
     differences,
     schemas_of_topic,
 )
-from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.terminal.quantities import parse_count
 from headwater.pipelines.time_travel.history.key_history import stored_schema
 

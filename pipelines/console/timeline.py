@@ -11,8 +11,7 @@ from headwater.core_log.foundation.errors import LogRejected
 from headwater.core_log.model.log import Log
 from headwater.pipelines.dead_letters.dead_letter import StoredDeadLetter, read_dead_letters
 from headwater.pipelines.journal.audit import AuditedAction, read_actions
-from headwater.pipelines.journal.schema_differences import differences
-from headwater.pipelines.journal.schemas import StoredSchema, all_schemas_of
+from headwater.pipelines.journal.schemas import StoredSchema, all_schemas_of, differences
 
 ENTRIES_MAX = 500
 MINUTE_MS = 60_000

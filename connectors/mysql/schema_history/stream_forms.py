@@ -9,8 +9,11 @@ from headwater.connectors.mysql.binlog.rows import RowsLayout
 from headwater.connectors.mysql.binlog.table_map import TableMap, WireColumn
 from headwater.connectors.mysql.server.catalog import MysqlTable, table_of
 from headwater.connectors.mysql.server.server_identity import FilePosition
-from headwater.connectors.mysql.types.column_definition import ColumnDefinition, is_logged_as
-from headwater.connectors.mysql.types.wire_definition import definition_from_log
+from headwater.connectors.mysql.types.column_definition import (
+    ColumnDefinition,
+    definition_from_log,
+    is_logged_as,
+)
 from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)

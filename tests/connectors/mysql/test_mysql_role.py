@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.connectors.mysql.ddl_rehearsal import rehearse
-from headwater.connectors.mysql.doctor.doctor import examine
+from headwater.connectors.mysql.doctor import examine
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.consistent_read import standing_still
 from headwater.core_log.foundation.errors import SourceRejected

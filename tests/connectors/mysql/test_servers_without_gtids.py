@@ -7,7 +7,7 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from headwater.connectors.mysql.doctor.doctor import examine, examine_position
+from headwater.connectors.mysql.doctor import examine, examine_position
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.changes import TableChanges
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql

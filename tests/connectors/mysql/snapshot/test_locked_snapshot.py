@@ -9,7 +9,7 @@ import pymysql
 import pytest
 from pydantic import ValidationError
 
-from headwater.connectors.mysql.doctor.doctor import examine
+from headwater.connectors.mysql.doctor import examine
 from headwater.connectors.mysql.snapshot import table_readers
 from headwater.connectors.mysql.snapshot.chunk_reader import read_chunk
 from headwater.core_log.foundation.errors import SourceRejected

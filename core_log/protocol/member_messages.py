@@ -1,5 +1,5 @@
-"""BrokerRegistration (key 62) between our brokers, with private fields for what replicas have
-lost."""
+"""BrokerRegistration (key 62) and Vote (key 52) between our brokers, with private fields for what
+replicas have lost."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-from headwater.core_log.protocol.fields import IGNORABLE, Int32, Int64, Since, Tagged
-from headwater.core_log.protocol.message import Request, request, struct
+from headwater.core_log.protocol.fields import IGNORABLE, Int16, Int32, Int64, Since, Tagged
+from headwater.core_log.protocol.message import Request, request, response, struct
 from headwater.core_log.protocol.messages.broker_registration import (
     BrokerFeature,
     BrokerListener,
-    BrokerRegistrationResponse,
 )
+from headwater.core_log.protocol.messages.broker_registration import (
+    BrokerRegistrationResponse as BrokerRegistrationResponse,
+)
+from headwater.core_log.protocol.messages.vote import VoteNodeEndpoint, VoteTopic
 from headwater.core_log.protocol.primitives import ZERO_UUID
 
 FORMER_DIRECTORY_ID, LOSSES = 10_000, 10_001
+IS_DOUBTFUL = 10_000
 """Tags of our own, far above Kafka's."""
 
 
@@ -47,4 +51,31 @@ class ReplicaLoss:
     end_offset: Int64 = 0
 
 
-__all__ = ["BrokerRegistrationResponse", "MemberRegistrationRequest", "ReplicaLoss"]
+@request(api_key=52, versions=(0, 2), flexible_from=0)
+class MemberVoteRequest(Request["MemberVoteResponse"]):
+    cluster_id: str | None = None
+    voter_id: Annotated[Int32, Since(1), IGNORABLE] = -1
+    topics: Sequence[VoteTopic] = ()
+
+
+@response(versions=(0, 2), flexible_from=0)
+class MemberVoteResponse:
+    error_code: Int16 = 0
+    topics: Sequence[MemberVotedTopic] = ()
+    node_endpoints: Annotated[Sequence[VoteNodeEndpoint], Since(1), Tagged(0)] = ()
+
+
+@struct
+class MemberVotedTopic:
+    topic_name: str = ""
+    partitions: Sequence[MemberVotedPartition] = ()
+
+
+@struct
+class MemberVotedPartition:
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+    vote_granted: bool = False
+    is_doubtful: Annotated[bool, Tagged(IS_DOUBTFUL)] = False

@@ -1,1 +1,0 @@
-"""Checks before a start."""

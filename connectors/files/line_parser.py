@@ -14,6 +14,7 @@ from headwater.connectors.files.storage import FileEntry
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import Operation, Reject, TableChanges, source_times
 from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.rejects import failing_rows
 
 LINE_END, CARRIAGE_RETURN = ord("\n"), ord("\r")
 
@@ -62,7 +63,7 @@ class LineBounds(NamedTuple):
     ends: Int64Array
     numbers: Int64Array
 
-    def stretch(self, block: memoryview, low: int, high: int) -> memoryview:
+    def part(self, block: memoryview, low: int, high: int) -> memoryview:
         return block[self.starts[low] : self.ends[high - 1]]
 
 
@@ -95,26 +96,22 @@ def halve(
     decide inferred types."""
     view = memoryview(block)
     good: list[tuple[pa.Table, Int64Array]] = []
-    bad: list[BadLine] = []
-    waiting = [(0, len(layout.starts))]
-    while waiting:
-        low, high = waiting.pop()
-        if low == high:
-            continue
-        stretch = layout.stretch(view, low, high)
-        try:
-            rows = lines.parse(stretch, inferred)
-            error: Exception = NotARow("the line is not exactly one row")
-        except BAD as raised:
-            rows, error = None, raised
-        if rows is not None and rows.num_rows == high - low:
-            good.append((rows, layout.numbers[low:high]))
-        elif high - low == 1:
-            content = bytes(stretch).rstrip(b"\r\n")
-            bad.append(BadLine(int(layout.numbers[low]), content, problem_of(error)))
-        else:
-            middle = (low + high) // 2
-            waiting += [(middle, high), (low, middle)]
+
+    def parse(low: int, high: int) -> None:
+        rows = lines.parse(layout.part(view, low, high), inferred)
+        if rows.num_rows != high - low:
+            raise NotARow("the line is not exactly one row")
+        good.append((rows, layout.numbers[low:high]))
+
+    failed = failing_rows(len(layout.starts), parse, BAD)
+    bad = [
+        BadLine(
+            int(layout.numbers[row]),
+            bytes(layout.part(view, row, row + 1)).rstrip(b"\r\n"),
+            problem_of(error),
+        )
+        for row, error in failed.items()
+    ]
     batches = [as_batch(rows, inferred) for rows, _ in good]
     numbers = [each for _, each in good]
     return ParsedLines(
@@ -146,7 +143,7 @@ def without_keyless(
     bad = [
         BadLine(
             int(all_lines.numbers[index]),
-            bytes(all_lines.stretch(view, index, index + 1)).rstrip(b"\r\n"),
+            bytes(all_lines.part(view, index, index + 1)).rstrip(b"\r\n"),
             "a column of the key is null",
         )
         for index in indices

@@ -1,6 +1,6 @@
 """Finds the few bad rows of a batch by halving it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ NAMED_MAX = 1_000
 
 UNFIT = (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError)
 """Exceptions of conversions for values that do not fit; `RowsRejected` is made from them."""
+Failure = type[Exception] | tuple[type[Exception], ...]
 
 
 def whole_or_rejected(
@@ -26,7 +27,7 @@ def whole_or_rejected(
     try:
         return convert(0, row_count)
     except UNFIT as error:
-        bad = spoilers(row_count, convert)
+        bad = failing_rows(row_count, convert, rows_max=NAMED_MAX)
         if not bad:
             raise RowsRejected(
                 "rows fit one by one but not together", reasons={0: problem}
@@ -36,20 +37,27 @@ def whole_or_rejected(
         raise RowsRejected(problem, reasons=reasons) from None
 
 
-def spoilers(row_count: int, convert: Callable[[int, int], object]) -> Sequence[int]:
-    """Yields the first rows that `convert` refuses alone."""
-    found: list[int] = []
+def failing_rows(
+    row_count: int,
+    attempt: Callable[[int, int], object],
+    failure: Failure = UNFIT,
+    *,
+    rows_max: int | None = None,
+) -> dict[int, Exception]:
+    """Returns the first rows, in order, on which `attempt` (start, end) fails alone, with its
+    errors."""
+    failed: dict[int, Exception] = {}
     waiting = [(0, row_count)]
-    while waiting and len(found) < NAMED_MAX:
+    while waiting and (rows_max is None or len(failed) < rows_max):
         start, end = waiting.pop()
         if start == end:
             continue
         try:
-            convert(start, end)
-        except UNFIT:
+            attempt(start, end)
+        except failure as error:
             if end - start == 1:
-                found.append(start)
+                failed[start] = error
                 continue
             middle = (start + end) // 2
             waiting += [(middle, end), (start, middle)]
-    return found
+    return failed

@@ -12,6 +12,7 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.column_history import missing_text, missing_value
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.rows.column_types import parse_type, type_text
+from headwater.core_log.rows.rejects import failing_rows
 from headwater.pipelines.transforms.expressions import (
     MS_MAX,
     ExpressionFailed,
@@ -20,7 +21,6 @@ from headwater.pipelines.transforms.expressions import (
 )
 from headwater.pipelines.transforms.rows import (
     at_table,
-    failing_rows,
     is_operation,
     put_columns,
     rejection,
@@ -133,7 +133,7 @@ class Cast:
         except pa.ArrowException:
             failed = failing_rows(
                 len(values),
-                lambda first, count: _strictly(values.slice(first, count), kind),
+                lambda start, end: _strictly(values.slice(start, end - start), kind),
                 pa.ArrowException,
             )
         if name not in changes.schema.key:

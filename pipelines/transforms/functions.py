@@ -21,7 +21,8 @@ from headwater.core_log.foundation.errors import ConfigError, DecodeError, Trans
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.rows.column_types import type_text
-from headwater.pipelines.transforms.rows import failing_rows, is_operation, rejection, with_columns
+from headwater.core_log.rows.rejects import failing_rows
+from headwater.pipelines.transforms.rows import is_operation, rejection, with_columns
 
 
 class UserFunction:
@@ -122,7 +123,7 @@ class PythonStep:
         except FunctionRaised:
             failed = failing_rows(
                 table.num_rows,
-                lambda first, count: self._function.apply(table.slice(first, count), table=name),
+                lambda at, end: self._function.apply(table.slice(at, end - at), table=name),
                 FunctionRaised,
             )
             if not failed:

@@ -1,4 +1,4 @@
-"""What the transforms after the log are made of: steps, columns put in place, failing rows."""
+"""What the transforms after the log are made of: steps, columns put in place, rejections."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,28 +53,6 @@ def put_columns(schema: TableSchema, added: Sequence[Column]) -> TableSchema:
     """Each in the place of the column of its name, or at the end."""
     columns = {column.name: column for column in schema.columns}
     return replace(schema, columns=tuple((columns | {each.name: each for each in added}).values()))
-
-
-def failing_rows(
-    rows: int,
-    attempt: Callable[[int, int], object],
-    failure: type[Exception] | tuple[type[Exception], ...],
-) -> dict[int, Exception]:
-    """The rows on which `attempt` (first row, count) fails when they are tried alone; good
-    stretches are passed over whole."""
-    failed: dict[int, Exception] = {}
-    waiting = [(0, rows)]
-    while waiting:
-        first, count = waiting.pop()
-        try:
-            attempt(first, count)
-        except failure as error:
-            if count == 1:
-                failed[first] = error
-            else:
-                half = count // 2
-                waiting += [(first, half), (first + half, count - half)]
-    return failed
 
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from headwater.connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADA
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.changes import ChangeBatch, Reject
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.rows.rejects import spoilers
+from headwater.core_log.rows.rejects import NAMED_MAX, failing_rows
 from headwater.core_log.rows.value_classes import misfit
 
 DIGEST_DIGITS = 16
@@ -47,9 +47,15 @@ class RejectedRows:
 def unfit(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> BoolArray:
     """Returns which values do not fit their type, or are not valid text."""
     found = _unreadable(values)
-    while places := _spoilers(read, _without(values, found)):
-        found[list(places)] = True
+    while failed := _failing(read, _without(values, found)):
+        found[list(failed)] = True
     return found
+
+
+def _failing(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> dict[int, Exception]:
+    return failing_rows(
+        len(values), lambda start, end: read(values.slice(start, end - start)), rows_max=NAMED_MAX
+    )
 
 
 def _unreadable(values: pa.Array) -> BoolArray:
@@ -57,10 +63,6 @@ def _unreadable(values: pa.Array) -> BoolArray:
         return np.zeros(len(values), np.bool_)
     found = pc.starts_with(values, UNREADABLE).fill_null(False)
     return np.array(found.to_numpy(zero_copy_only=False))
-
-
-def _spoilers(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Sequence[int]:
-    return spoilers(len(values), lambda start, end: read(values.slice(start, end - start)))
 
 
 def split_rejects(

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray
-from headwater.core_log.rows.rejects import UNFIT
+from headwater.core_log.rows.rejects import UNFIT, failing_rows
 from headwater.sinks.type_conversion import cast
 
 
@@ -52,27 +52,25 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 def _find_by_halves(column: pa.Array, kind: pa.DataType) -> BoolArray:
     found = np.zeros(len(column), np.bool_)
-    waiting = [(0, len(column))]
-    while waiting:
-        start, end = waiting.pop()
-        if _is_castable(column.slice(start, end - start), kind):
-            continue
-        if end - start == 1:
-            found[start] = True
-            continue
-        middle = (start + end) // 2
-        waiting += [(middle, end), (start, middle)]
+    failed = failing_rows(
+        len(column), lambda start, end: _check_cast(column.slice(start, end - start), kind)
+    )
+    found[list(failed)] = True
     return found
 
 
 def _is_castable(column: pa.Array, kind: pa.DataType) -> bool:
-    if column.null_count == len(column) > 0:
-        return True
     try:
-        cast(column, kind)
+        _check_cast(column, kind)
     except UNFIT:
         return False
     return True
+
+
+def _check_cast(column: pa.Array, kind: pa.DataType) -> None:
+    """Raises one of `UNFIT`; a column of nulls only can have any type."""
+    if not column.null_count == len(column) > 0:
+        cast(column, kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:

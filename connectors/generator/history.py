@@ -58,7 +58,7 @@ class GeneratedHistory(Protocol):
 class GeneratedBatch:
     """A range of the history that is emitted at once."""
 
-    stretches: Sequence[GeneratedChanges]
+    parts: Sequence[GeneratedChanges]
     end: int | None
     """The next transaction; None in the middle of one."""
 
@@ -131,8 +131,8 @@ def truth(settings: GeneratorSettings, up_to: int | None = None) -> Mapping[Tabl
     while at < up_to:
         end = min(next_end(history, at, rows_max=settings.batch_rows), up_to)
         for generated in generated_batches(history, at, end, rows_max=settings.batch_rows):
-            for stretch in generated.stretches:
-                states[stretch.schema.table].add(stretch)
+            for part in generated.parts:
+                states[part.schema.table].add(part)
         at = end
     return {schema.table: states[schema.table].rows(schema.arrow) for schema in history.schemas}
 
@@ -145,9 +145,9 @@ class _State:
         self._parts: list[pa.Table] = []
         self._waiting = 0
 
-    def add(self, stretch: GeneratedChanges) -> None:
-        table = pa.Table.from_batches([stretch.rows])
-        self._parts.append(table.append_column(OPERATION, stretch.operations))
+    def add(self, part: GeneratedChanges) -> None:
+        table = pa.Table.from_batches([part.rows])
+        self._parts.append(table.append_column(OPERATION, part.operations))
         self._waiting += table.num_rows
         if self._waiting > FOLD_ROWS:
             self._parts, self._waiting = [self._fold()], 0

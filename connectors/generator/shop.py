@@ -95,13 +95,13 @@ class Shop:
     def between(
         self, start: int, end: int, *, rows_max: int
     ) -> Iterator[Sequence[GeneratedChanges]]:
-        stretches = list(self._read(start, min(end, self.opening)))
+        parts = list(self._read(start, min(end, self.opening)))
         first, last = max(start, self.opening) - self.opening, end - self.opening
         if first < last:
             cycles = np.arange(first // CYCLE_TRANSACTIONS, -(-last // CYCLE_TRANSACTIONS))
             makers = (self._customers, self._products, self._orders, self._order_lines)
-            stretches += [self._cut(make(cycles + self.window), start, end) for make in makers]
-        yield [stretch for stretch in stretches if len(stretch.transactions)]
+            parts += [self._cut(make(cycles + self.window), start, end) for make in makers]
+        yield [part for part in parts if len(part.transactions)]
 
     def _transaction_rows(self, cycle: int) -> Int64Array:
         lines = LINE_COUNTS[self._spread(np.array([cycle + self.window]))[0]]
@@ -163,7 +163,7 @@ class Shop:
             axis=1,
         ).ravel()
         statuses = tile([NEW] * 4 + [PAID] * 2 + [SHIPPED] * 2 + [NEW], len(cycles))
-        return self._stretch(
+        return self._generated(
             ORDERS,
             self._rows.orders(orders, self._line_counts(orders), statuses),
             cycles,
@@ -183,7 +183,7 @@ class Shop:
         lines = np.concatenate((LINE_NUMBERS[spread], leaving), axis=1)
         steps = np.concatenate((LINE_ORDERS[spread], np.full((count, 2), FORGETTING)), axis=1)
         indexes = np.concatenate((LINE_NUMBERS[spread], leaving - 1), axis=1)
-        return self._stretch(
+        return self._generated(
             ORDER_LINES,
             self._rows.order_lines(orders.ravel(), lines.ravel()),
             cycles,
@@ -196,7 +196,7 @@ class Shop:
         """Each order takes its first line's product from the stock."""
         orders = (cycles[:, None] * CYCLE_ORDERS + np.arange(4)).ravel()
         products = self._rows.product_of(orders, np.ones_like(orders))
-        return self._stretch(
+        return self._generated(
             PRODUCTS,
             self._rows.products(products, changed_by=orders),
             cycles,
@@ -214,7 +214,7 @@ class Shop:
         ids = np.stack((newest + 1, newest + 2, moving, 2 * since + 2), axis=1).ravel()
         never = np.full_like(since, -1)
         changed_in = np.stack((never, never, cycles, never), axis=1).ravel()
-        return self._stretch(
+        return self._generated(
             CUSTOMERS,
             self._rows.customers(ids, changed_in=changed_in),
             cycles,
@@ -223,7 +223,7 @@ class Shop:
             indexes=[0, 1, 2, 3],
         )
 
-    def _stretch(
+    def _generated(
         self,
         schema: TableSchema,
         rows: pa.RecordBatch,
@@ -246,14 +246,14 @@ class Shop:
             np.broadcast_to(np.asarray(indexes, dtype=np.int64), shape).ravel(),
         )
 
-    def _cut(self, stretch: GeneratedChanges, start: int, end: int) -> GeneratedChanges:
+    def _cut(self, part: GeneratedChanges, start: int, end: int) -> GeneratedChanges:
         """Returns the changes of these transactions only; each range is in the order of
         transactions."""
-        first, last = np.searchsorted(stretch.transactions, [start, end])
+        first, last = np.searchsorted(part.transactions, [start, end])
         return GeneratedChanges(
-            stretch.schema,
-            stretch.rows.slice(first, last - first),
-            stretch.operations.slice(first, last - first),
-            stretch.transactions[first:last],
-            stretch.indexes[first:last],
+            part.schema,
+            part.rows.slice(first, last - first),
+            part.operations.slice(first, last - first),
+            part.transactions[first:last],
+            part.indexes[first:last],
         )

@@ -139,24 +139,23 @@ class GeneratorSource:
         positions = {} if generated.end is None else {STREAM: str(generated.end), **named}
         committed = source_times(self._context.clock.now_ms() * 1_000)
         tables = [
-            self._changes(stretch, committed, is_snapshot=is_snapshot)
-            for stretch in generated.stretches
+            self._changes(part, committed, is_snapshot=is_snapshot) for part in generated.parts
         ]
         return ChangeBatch(tuple(tables), positions)
 
     def _changes(
-        self, stretch: "GeneratedChanges", committed: dict[str, ColumnOrValue], *, is_snapshot: bool
+        self, part: "GeneratedChanges", committed: dict[str, ColumnOrValue], *, is_snapshot: bool
     ) -> TableChanges:
-        numbers, commits = _cells_of(stretch)
-        block = self._source_block(stretch.schema.table, committed, is_snapshot=is_snapshot)
+        numbers, commits = _cells_of(part)
+        block = self._source_block(part.schema.table, committed, is_snapshot=is_snapshot)
         source = block | {"txId": numbers}
         return TableChanges(
-            stretch.schema,
-            stretch.rows,
-            stretch.operations,
+            part.schema,
+            part.rows,
+            part.operations,
             source,
             commits=commits,
-            indexes=pa.array(stretch.indexes),
+            indexes=pa.array(part.indexes),
         )
 
     def _source_block(
@@ -222,10 +221,10 @@ def _version() -> str:
     return version("headwater")
 
 
-def _cells_of(stretch: "GeneratedChanges") -> tuple[ColumnOrValue, ColumnOrValue]:
+def _cells_of(part: "GeneratedChanges") -> tuple[ColumnOrValue, ColumnOrValue]:
     """Returns the transactions' numbers and names: one value if there is only one."""
-    first, last = int(stretch.transactions[0]), int(stretch.transactions[-1])
+    first, last = int(part.transactions[0]), int(part.transactions[-1])
     if first == last:
         return first, str(first)
-    numbers = pa.array(stretch.transactions)
+    numbers = pa.array(part.transactions)
     return numbers, numbers.cast(pa.string())

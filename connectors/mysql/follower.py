@@ -21,7 +21,7 @@ from headwater.connectors.snapshot.stream_first import has_stream_next
 from headwater.core_log.client.gather import in_thread, let_go
 from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
 
-BURST_BYTES = 2 << 20
+EVENTS_BYTES_MAX = 2 << 20
 QUICK_BYTES_MAX = 64 << 10
 """Less is read faster than a thread is woken, and a busy machine wakes it late."""
 ROWS_MAX = 20_000
@@ -29,8 +29,8 @@ ROWS_MAX = 20_000
 
 
 class BinlogFollower:
-    """Takes what the server has sent, burst by burst: small ones in the event loop, large ones in a
-    thread. Emits changes at once, and without changes a position once per heartbeat."""
+    """Takes the events that have come: few of them in the event loop, many in a thread. Emits
+    changes at once, and without changes a position once per heartbeat."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BinlogFollower:
                     yield batch
             if has_answered and self.is_over:
                 return
-            if events := await self._burst(transport):
+            if events := await self._next_events(transport):
                 has_answered = True  # a server that refuses says so instead of its first event
                 async with aclosing(self._streamed(events)) as streamed:
                     async for batch in streamed:
@@ -116,13 +116,13 @@ class BinlogFollower:
                 async for batch in batches:
                     yield batch
 
-    async def _burst(self, transport: BinlogTransport) -> list[bytes]:
+    async def _next_events(self, transport: BinlogTransport) -> list[bytes]:
         """Returns what there is, possibly nothing."""
         if self._readable is not None and not self._readable.done():
             return []
         events = transport.take(QUICK_BYTES_MAX)
         if not (transport.is_dry or transport.has_ended):
-            events += await in_thread(partial(transport.take, BURST_BYTES))
+            events += await in_thread(partial(transport.take, EVENTS_BYTES_MAX))
         return events
 
     async def _something(self, transport: BinlogTransport | None = None) -> None:
@@ -211,7 +211,7 @@ class BinlogFollower:
         return ChangeBatch((), self._reader.parts())
 
     def _work(self, decoded: Iterator[Decoded | SimpleGroups]) -> tuple[bool, list[TableChanges]]:
-        """Reads on until the burst ends, a batch is full, or tables have to be looked at."""
+        """Reads on until these events end, a batch is full, or tables have to be looked at."""
         reader = self._reader
         is_done = reader.add_decided() and (reader.is_open or not reader.suspects)
         is_done = is_done and not reader.is_at_stop

@@ -100,7 +100,7 @@ class MysqlSource:
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """Returns a snapshot, whose position is exact."""
-        from headwater.connectors.mysql.snapshot.consistent_read import standing_still
+        from headwater.connectors.mysql.snapshot.consistent_snapshot import consistent_snapshot
 
-        async with standing_still(self._settings, self._context, reached) as snapshot:
+        async with consistent_snapshot(self._settings, self._context, reached) as snapshot:
             yield snapshot

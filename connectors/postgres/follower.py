@@ -38,7 +38,7 @@ class StreamFollower:
         self,
         stream: WalStream,
         translator: EventMapper,
-        backfill: IncrementalSnapshot,
+        incremental: IncrementalSnapshot,
         heart: Heartbeat,
         watch: CaptureMonitor,
         *,
@@ -53,9 +53,9 @@ class StreamFollower:
         """`end`: where to stop, if the stream is not followed for ever. `awaits_paused`: not before
         paused snapshots have been resumed and completed."""
         self._stream, self._translator, self._heart = stream, translator, heart
-        self._backfill, self._watch = backfill, watch
+        self._incremental, self._watch = incremental, watch
         watch.forms.told = self.begin_rereads
-        backfill.in_place.look_soon = heart.look_soon
+        incremental.in_place.look_soon = heart.look_soon
         self._pipeline, self._server = pipeline, server
         self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
         self._awaits_paused = awaits_paused
@@ -74,7 +74,7 @@ class StreamFollower:
         self._stream.confirm(lsn)
 
     async def control(self, control: Control) -> None:
-        await self._backfill.control(control)
+        await self._incremental.control(control)
 
     def begin_rereads(self, tables: Sequence[TableFormChange]) -> None:
         """Starts the re-reads that changed tables need."""
@@ -94,12 +94,12 @@ class StreamFollower:
                 return
             captures.let_go(table.oid)
             self._watch.let_go(table.table)
-        self._backfill.read_again(table, cause, after=after)
+        self._incremental.read_again(table, cause, after=after)
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stream.close)
-            stack.push_async_callback(self._backfill.close)
+            stack.push_async_callback(self._incremental.close)
             wal_batches = self._stream.wal_batches()
             stack.push_async_callback(wal_batches.aclose)
             beating = asyncio.ensure_future(self._keep_beating())
@@ -131,7 +131,7 @@ class StreamFollower:
     ) -> AsyncGenerator[ChangeBatch, None]:
         """Yields rows that were read beside the stream until it goes on; at least one chunk."""
         # The stream may have just reached the position that rows wait for.
-        may_read = self._backfill.has_work
+        may_read = self._incremental.has_work
         while may_read or not (coming.done() or self.is_over):
             if not may_read:
                 await self._something(coming, beating)
@@ -156,9 +156,9 @@ class StreamFollower:
         seconds = self._patience_s
         if not self._is_open:
             if self._stirring is None or self._stirring.done():
-                self._stirring = asyncio.ensure_future(self._backfill.wait_for_work())
+                self._stirring = asyncio.ensure_future(self._incremental.wait_for_work())
             waiting.add(self._stirring)
-            if max(self._backfill.awaits or 0, self._end or 0) > self._reached:
+            if max(self._incremental.awaits or 0, self._end or 0) > self._reached:
                 self._ask()
                 seconds = ASK_SECONDS
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -187,7 +187,7 @@ class StreamFollower:
         """Yields rows that were read beside the stream, once it has passed their snapshot."""
         if self._is_open:
             return None
-        rows = await self._backfill.ready(self._reached)
+        rows = await self._incremental.ready(self._reached)
         if rows is None:
             return None
         captures = self._translator.captures
@@ -202,7 +202,7 @@ class StreamFollower:
             if each.phase is Phase.STARTED:
                 keys |= captures.rekey(each.schema)
         positions = captures.positions_of_snapshot(
-            {**self._backfill.notes, **rows.positions} if rows.positions else {}, self._reached
+            {**self._incremental.notes, **rows.positions} if rows.positions else {}, self._reached
         )
         return replace(
             rows,
@@ -217,7 +217,7 @@ class StreamFollower:
         await self._heart.run()
 
     def _batch_of(self, part: MappedBatch, wal_batch: WalBatch) -> ChangeBatch | None:
-        if self._backfill.is_watching:
+        if self._incremental.is_watching:
             part = self._beside_rows_read(part, wal_batch)
         if not part.tables and not part.notices:
             return None
@@ -245,16 +245,16 @@ class StreamFollower:
         kept = []
         for placed in part.tables:
             commits = wal_batch.transactions.commit_lsns[placed.transactions]
-            if stale := self._backfill.stale(placed.changes.schema.table, commits):
+            if stale := self._incremental.stale(placed.changes.schema.table, commits):
                 placed = placed.since(stale)
                 if not len(placed.transactions):
                     continue
             if placed.changes.is_truncate:
-                self._backfill.forget_rows(placed.changes.schema.table)
+                self._incremental.forget_rows(placed.changes.schema.table)
                 kept.append(placed)
                 continue
             xids = wal_batch.transactions.xids[placed.transactions]
-            told = self._backfill.saw(placed.changes, xids)
+            told = self._incremental.saw(placed.changes, xids)
             kept += [replace(placed, changes=changes) for changes in told]
         return replace(part, tables=tuple(kept))
 
@@ -263,12 +263,12 @@ class StreamFollower:
         """Whether all work of a finite run is done."""
         if self._end is None or self._reached < self._end or self._is_open:
             return False
-        return self.has_read_all or not (self._awaits_paused or self._backfill.has_work)
+        return self.has_read_all or not (self._awaits_paused or self._incremental.has_work)
 
     @property
     def has_read_all(self) -> bool:
         """Whether no table has rows to read, now or later."""
-        return not self._backfill.is_watching
+        return not self._incremental.is_watching
 
     @property
     def _has_position_to_tell(self) -> bool:
@@ -288,7 +288,7 @@ class StreamFollower:
 
     def _position(self) -> Positions:
         self._told, self._is_open = self._reached, False
-        news = self._translator.captures.news(self._reached, self._backfill.notes)
+        news = self._translator.captures.news(self._reached, self._incremental.notes)
         found = {STREAM: lsn_text(self._reached), **news}
         if self._is_first:
             found[SERVER] = self._server

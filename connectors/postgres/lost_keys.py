@@ -24,7 +24,7 @@ def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[Captu
         if not each.schema.key
         and (
             keys.of(each.oid)
-            or keys.of(_ledger_of(positions, each.table).oid)
+            or keys.of(_progress_of(positions, each.table).oid)
             or awaits_key(positions, each.table)
         )
     ]
@@ -32,8 +32,8 @@ def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[Captu
 
 def awaits_key(positions: Positions, table: TableId) -> bool:
     """Whether the table was held and has not been read since."""
-    ledger = _ledger_of(positions, table)
-    return ledger.reread == LOST_KEY and not ledger.has_begun
+    progress = _progress_of(positions, table)
+    return progress.reread == LOST_KEY and not progress.has_begun
 
 
 def not_awaited(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
@@ -60,8 +60,8 @@ def parts_of_cured(
 
 
 def _lost(positions: Positions, table: CapturedTable, *, after: int) -> str:
-    ledger = replace(_ledger_of(positions, table.table), oid=table.oid)
-    return ledger.to_be_read_again(LOST_KEY, (CHANGE_KEY,), after=after).text()
+    progress = replace(_progress_of(positions, table.table), oid=table.oid)
+    return progress.to_be_read_again(LOST_KEY, (CHANGE_KEY,), after=after).text()
 
 
 def pending(held: Iterable[CapturedTable]) -> tuple[Replacement, ...]:
@@ -83,6 +83,6 @@ def finding_of(held: Collection[TableId]) -> Diagnostic | None:
     )
 
 
-def _ledger_of(positions: Positions, table: TableId) -> TableSnapshotProgress:
+def _progress_of(positions: Positions, table: TableId) -> TableSnapshotProgress:
     said = positions.get(part_of(table))
     return TableSnapshotProgress() if said is None else TableSnapshotProgress.parse(said)

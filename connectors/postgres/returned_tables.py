@@ -25,9 +25,11 @@ def parts_of_returned(
     found = {}
     for each in returned:
         kinds = (CHANGE_KEY,) if has_other_key(positions, each) else ()
-        ledger = TableSnapshotProgress(oid=each.oid).to_be_read_again(RETURNED, kinds, after=since)
-        ledger = replace(ledger, since=since, is_permitted=not kinds)
-        found[part_of(each.table)] = ledger.text()
+        progress = TableSnapshotProgress(oid=each.oid).to_be_read_again(
+            RETURNED, kinds, after=since
+        )
+        progress = replace(progress, since=since, is_permitted=not kinds)
+        found[part_of(each.table)] = progress.text()
     return found
 
 

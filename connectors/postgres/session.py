@@ -62,8 +62,8 @@ from headwater.connectors.postgres.slot.resume_check import (
     SERVER,
     STREAM,
     ResumeCheck,
+    check_resume,
     may_begin_again,
-    stand,
 )
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.snapshot.initial_snapshot import initial_batches
@@ -105,7 +105,7 @@ class ReplicationSession:
         """The tables as they were at the start of this run."""
         self._following: StreamFollower | None = None
         self._say_of_slot = lambda finding: context.report(Remark(SLOT, finding))
-        self._wishes: list[Control] = []
+        self._signals: list[Control] = []
         """Signals that came before the stream was followed."""
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
@@ -134,21 +134,21 @@ class ReplicationSession:
             )
             if await self._is_done(connection):
                 return
-            standing = await self._stand(line)
-            check_origin(self._settings.origin, standing.server.version)
+            resume = await self._check_resume(line)
+            check_origin(self._settings.origin, resume.server.version)
             before, looked, held = await self._look(connection)
             tables = looked.tables
             left = self._find_gone(before, looked, held)
-            standing = self._with_publication(standing, before)
-            back, missed = self._back(before, tables) if standing.start is not None else ([], [])
+            resume = self._with_publication(resume, before)
+            back, missed = self._back(before, tables) if resume.start is not None else ([], [])
             entries = await self._publish(connection, tables, held, left, before)
             watch = self._watch(looked, held, entries, left)
             await watch.look_at_first(connection, before)
-            reader = self._reader(standing)
+            reader = self._reader(resume)
             positions, keys = dict(self._resume_from), self._restore_keys(tables, back)
-            await self._keep_failover(line, standing)
-            if (start := standing.start) is None:
-                created = await self._slot_after_a_look(line, connection, standing, reader, watch)
+            await self._keep_failover(line, resume)
+            if (start := resume.start) is None:
+                created = await self._slot_after_a_look(line, connection, resume, reader, watch)
                 looked = await self._as_they_are_now(connection, tables)
                 tables, start = looked.tables, created.consistent_lsn
                 rekeyed = find_rekeyed(self._resume_from, tables)
@@ -164,7 +164,7 @@ class ReplicationSession:
                 positions = dict(told)
                 read_now = [each for each in tables if each not in rekeyed]
                 first = Heartbeat(self._settings, self._context, slot=self._slot).beside(
-                    self._first(created, standing, read_now, reader, told, connection)
+                    self._first(created, resume, read_now, reader, told, connection)
                 )
                 async with aclosing(first) as batches:
                     async for batch in batches:
@@ -191,13 +191,13 @@ class ReplicationSession:
                 )
             self._say_read(tables, positions)
             names = TableNames.restore(
-                {} if standing.start is None else self._resume_from,
+                {} if resume.start is None else self._resume_from,
                 tables,
                 back=[*back, *missed],
                 is_followed=self._may_read,
             )
             translator = self._translator(connection, looked, held, keys, names, reader, watch)
-            backfill = IncrementalSnapshot(
+            incremental = IncrementalSnapshot(
                 reader,
                 looked.catalog,
                 tables,
@@ -205,8 +205,8 @@ class ReplicationSession:
                 reads_new=self._may_read,
                 forms=watch.forms,
             )
-            following = await self._follow(line, standing, translator, backfill, start, watch)
-            await self._take_up_wishes(following)
+            following = await self._follow(line, resume, translator, incremental, start, watch)
+            await self._take_up_signals(following)
             async with aclosing(following.batches()) as batches:
                 async for batch in batches:
                     yield batch
@@ -269,19 +269,19 @@ class ReplicationSession:
 
     async def control(self, control: Control) -> None:
         if self._following is None:
-            self._wishes.append(control)
+            self._signals.append(control)
         else:
             await self._following.control(control)
 
-    async def _take_up_wishes(self, following: StreamFollower) -> None:
+    async def _take_up_signals(self, following: StreamFollower) -> None:
         """Fulfils the signals; one that cannot be fulfilled is logged, and stops nothing."""
         self._following = following
-        for signal in self._wishes:
+        for signal in self._signals:
             try:
                 await following.control(signal)
             except HeadwaterError as error:
-                logger.warning("the wish for a %s is not fulfilled: %s", signal.kind, error)
-        self._wishes = []
+                logger.warning("the signal %s is refused: %s", signal.kind, error)
+        self._signals = []
 
     def _find_gone(
         self, before: Publication | None, looked: DiscoveredTables, held: Sequence[CapturedTable]
@@ -313,8 +313,8 @@ class ReplicationSession:
             coverage.find_left({**self._resume_from, **left}),
         )
 
-    def _reader(self, standing: ResumeCheck) -> RowMapper:
-        origin = SourceOrigin(self._context.pipeline, standing.server.database)
+    def _reader(self, resume: ResumeCheck) -> RowMapper:
+        origin = SourceOrigin(self._context.pipeline, resume.server.database)
         return RowMapper(self._settings, self._context, origin, self._set_aside)
 
     @property
@@ -357,9 +357,10 @@ class ReplicationSession:
         """Reports tables that earlier runs have read, because a report covers one run only."""
         for each in tables:
             said = positions.get(part_of(each.table))
-            ledger = None if said is None else TableSnapshotProgress.parse(said)
-            if ledger is not None and ledger.is_done and part_of(each.table) in self._resume_from:
-                rows = ledger.rows
+            progress = None if said is None else TableSnapshotProgress.parse(said)
+            is_stored = part_of(each.table) in self._resume_from
+            if progress is not None and progress.is_done and is_stored:
+                rows = progress.rows
                 self._context.report(SnapshotProgress(each.table, rows, rows or None, is_done=True))
 
     async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> PgConnection:
@@ -385,13 +386,13 @@ class ReplicationSession:
         now = await published_tables.look(connection, self._publication) if done else before
         return coverage.position_value(now, names)
 
-    def _with_publication(self, standing: ResumeCheck, found: Publication | None) -> ResumeCheck:
+    def _with_publication(self, resume: ResumeCheck, found: Publication | None) -> ResumeCheck:
         why = coverage.why_lost(self._resume_from, found)
-        if standing.start is None or not why:
-            return standing
+        if resume.start is None or not why:
+            return resume
         if not may_begin_again(self._settings):
             raise PositionLost(why, publication=self._publication, hint=LOST_HINT)
-        return replace(standing, start=None, lost=why)
+        return replace(resume, start=None, lost=why)
 
     def _back(
         self, found: Publication | None, tables: Sequence[CapturedTable]
@@ -419,22 +420,22 @@ class ReplicationSession:
         forget_keys(self._resume_from, back, keys)
         return keys
 
-    async def _stand(self, line: PgConnection) -> ResumeCheck:
+    async def _check_resume(self, line: PgConnection) -> ResumeCheck:
         return await once_free(
-            lambda: stand(line, self._settings, self._slot, self._resume_from),
+            lambda: check_resume(line, self._settings, self._slot, self._resume_from),
             line,
             slot=self._slot,
             reader=replication_slot.reader_name(self._context.pipeline),
             say=self._say_of_slot,
         )
 
-    async def _keep_failover(self, line: PgConnection, standing: ResumeCheck) -> None:
-        if standing.start is not None and standing.slot is not None:
-            wanted = self._wants_failover(standing)
-            await replication_slot.keep_failover(line, standing.slot, wanted=wanted)
+    async def _keep_failover(self, line: PgConnection, resume: ResumeCheck) -> None:
+        if resume.start is not None and resume.slot is not None:
+            wanted = self._wants_failover(resume)
+            await replication_slot.keep_failover(line, resume.slot, wanted=wanted)
 
-    def _wants_failover(self, standing: ResumeCheck) -> bool:
-        server = standing.server
+    def _wants_failover(self, resume: ResumeCheck) -> bool:
+        server = resume.server
         return replication_slot.wants_failover(
             self._settings, server.version, is_standby=server.is_standby
         )
@@ -443,7 +444,7 @@ class ReplicationSession:
         self,
         line: PgConnection,
         connection: PgConnection,
-        standing: ResumeCheck,
+        resume: ResumeCheck,
         reader: RowMapper,
         watch: CaptureMonitor,
     ) -> CreatedSlot:
@@ -454,7 +455,7 @@ class ReplicationSession:
             connection,
             self._slot,
             self._say_of_slot,
-            has_failover=self._wants_failover(standing),
+            has_failover=self._wants_failover(resume),
             exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
         )
         while True:
@@ -466,7 +467,7 @@ class ReplicationSession:
     async def _first(
         self,
         created: CreatedSlot,
-        standing: ResumeCheck,
+        resume: ResumeCheck,
         tables: Sequence[CapturedTable],
         reader: RowMapper,
         told: Positions,
@@ -475,15 +476,15 @@ class ReplicationSession:
         """Yields the rows of the initial snapshot, after the position of the stream and the parts
         of the tables."""
         stream = lsn_text(created.consistent_lsn)
-        positions = {SERVER: standing.server.part, STREAM: stream, **told}
-        if standing.lost:
+        positions = {SERVER: resume.server.part, STREAM: stream, **told}
+        if resume.lost:
             yield ChangeBatch(self._truncate(tables, reader, created.consistent_lsn), {})
         if created.snapshot is None:
             yield ChangeBatch((), positions)
             return
 
         def goes_on() -> bool:
-            return reader.hours.are_on and not any(map(asks_for_rest, self._wishes))
+            return reader.hours.are_on and not any(map(asks_for_rest, self._signals))
 
         rows = initial_batches(reader, created, tables, connection, goes_on=goes_on)
         async with aclosing(rows) as batches:
@@ -543,16 +544,16 @@ class ReplicationSession:
     async def _follow(
         self,
         line: PgConnection,
-        standing: ResumeCheck,
+        resume: ResumeCheck,
         translator: EventMapper,
-        backfill: IncrementalSnapshot,
+        incremental: IncrementalSnapshot,
         start: int,
         watch: CaptureMonitor,
     ) -> StreamFollower:
         settings, clock = self._settings, self._context.clock
-        translator.captures.next_progress = backfill.next_progress
-        translator.captures.note_unknown_ids = backfill.note_unknown_ids
-        end = standing.server.wal_end if self._context.until_end else None
+        translator.captures.next_progress = incremental.next_progress
+        translator.captures.note_unknown_ids = incremental.note_unknown_ids
+        end = resume.server.wal_end if self._context.until_end else None
         if self._stops_after_rows:
             end = start
         stream = await WalStream.start(
@@ -572,11 +573,11 @@ class ReplicationSession:
         return StreamFollower(
             stream,
             translator,
-            backfill,
+            incremental,
             Heartbeat(settings, self._context, slot=self._slot, watch=watch),
             watch,
             pipeline=self._context.pipeline,
-            server=standing.server.part,
+            server=resume.server.part,
             start=start,
             heartbeat_ms=settings.heartbeat_ms,
             clock=clock,

@@ -116,9 +116,9 @@ class PostgresSource:
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """Returns a snapshot at an LSN that nothing has reached yet."""
-        from headwater.connectors.postgres.snapshot.consistent_snapshot import standing_still
+        from headwater.connectors.postgres.snapshot.consistent_snapshot import consistent_snapshot
 
-        async with standing_still(self._settings, self._context) as snapshot:
+        async with consistent_snapshot(self._settings, self._context) as snapshot:
             yield snapshot
 
 

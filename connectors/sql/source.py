@@ -41,7 +41,7 @@ class SqlSource:
 
     def __init__(self, settings: SqlSourceSettings, context: SourceContext) -> None:
         self._settings, self._context = settings, context
-        self._wishes: list[Control] = []
+        self._signals: list[Control] = []
         self._failed: dict[TableId, HeadwaterError] = {}
         """Tables that the last poll could not read completely."""
 
@@ -74,7 +74,7 @@ class SqlSource:
     async def control(self, control: Control) -> None:
         if control.kind != "snapshot":
             raise SourceRejected("the source does not support this signal", kind=control.kind)
-        self._wishes.append(control)
+        self._signals.append(control)
 
     def parts_of(self, table: TableId) -> Sequence[str]:
         from headwater.connectors.sql.table_poll import part_named
@@ -159,7 +159,7 @@ class SqlSource:
         """Polls each table once. Tables in `read` are done; the others are added to it."""
         from headwater.connectors.sql.table_poll import part_of
 
-        signals, self._wishes = self._wishes, []
+        signals, self._signals = self._signals, []
         tables = await _on(thread, database.tables)
         there = {table.id for table in tables}
         self._failed = {table: each for table, each in self._failed.items() if table in there}

@@ -96,7 +96,7 @@ class CompiledSpeed(Generic[T]):
                 self._thread = threading.Thread(target=self._warm, name="headwater-compiler")
                 self._thread.start()
 
-    def hurry(self) -> None:
+    def wait_until_loaded(self) -> None:
         """Starts loading at once and waits for cached code, because much work is known to come."""
         self.count(self._left)
         if self._thread is not None:

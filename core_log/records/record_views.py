@@ -334,9 +334,9 @@ def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int]:
     return header.base_offset, header.last_offset_delta, header.base_timestamp, append_time
 
 
-def hurry() -> None:
+def wait_until_loaded() -> None:
     """Waits for the compiled code, if there is a compiler."""
-    _walk().hurry()
+    _walk().wait_until_loaded()
 
 
 def _load_compiled(records: int) -> ModuleType | None:

@@ -30,7 +30,7 @@ from headwater.core_log.storage.files import File
 CHUNK_BYTES = 4 << 20  # data in use at one time should fit into the processor's cache
 COMPRESSED_CHUNK_BYTES = 1 << 20
 BATCH_RECORDS_BYTES_MAX = 512 << 20
-STRETCH_BYTES = 32 << 20
+PART_BYTES_MAX = 32 << 20
 
 ChunkRows = npt.NDArray[Any]
 
@@ -183,7 +183,7 @@ def _check_heads(chunk: SegmentChunk, next_offset: int) -> None:
 
 
 def read_records(chunk: SegmentChunk, rows: ChunkRows) -> Iterator[ChunkRecords]:
-    """Yields the records of chosen batches in parts of at most `STRETCH_BYTES`, or of one batch."""
+    """Yields the records of chosen batches in parts of limited size, or of one batch."""
     compressed = (chunk.column("attributes")[rows] & COMPRESSION_MASK) != 0
     if not compressed.any():
         if len(rows):
@@ -197,7 +197,7 @@ def read_records(chunk: SegmentChunk, rows: ChunkRows) -> Iterator[ChunkRecords]
             section = chunk.records(row)
         except DecodeError as error:
             raise chunk.damage(row, str(error)) from error
-        if taken and size + len(section) > STRETCH_BYTES:
+        if taken and size + len(section) > PART_BYTES_MAX:
             yield _join(chunk, taken, sections)
             taken, sections, size = [], [], 0
         taken.append(row)

@@ -42,7 +42,7 @@ from headwater.pipelines.journal.read_to_end import read_decided
 
 REDRIVEN_HEADER = "headwater.redriven"
 """The offset at which the record stood first."""
-PORTION_BYTES_MAX = 1 << 20
+BATCH_BYTES_MAX = 1 << 20
 """Keys and values of one batch; a single record may be larger."""
 ATTEMPTS_MAX = 5
 """The source may append to the same keys while we look; then we look again."""
@@ -68,7 +68,7 @@ async def redrive(
     log: Log, pipeline: str, dead_letters: Sequence[StoredDeadLetter], *, now_ms: int
 ) -> list[Redriven]:
     """Appends each record again, removes its dead letter, and marks the commit boundary that lets
-    sinks see it, in one transaction per portion of a partition."""
+    sinks see it, in one transaction per batch of a partition."""
     fates, by_partition = await _sort(log, pipeline, dead_letters)
     # A name of its own: the source's writer must not be fenced.
     writer = await log.writer(f"headwater.{pipeline}.dlq") if by_partition else None
@@ -133,42 +133,40 @@ async def _redrive_partition(
     group = sorted(group, key=lambda each: each.dead_letter.offset)
     seen = await _find_newest(log, partition, [each.dead_letter for each in group])
     back = set[int]()
-    for portion in _portions(group):
-        back |= await _redrive_portion(
-            log, writer, pipeline, partition, portion, seen, now_ms=now_ms
-        )
+    for batch in _batches_of(group):
+        back |= await _redrive_batch(log, writer, pipeline, partition, batch, seen, now_ms=now_ms)
     return back
 
 
-def _portions(group: Sequence[StoredDeadLetter]) -> Iterator[list[StoredDeadLetter]]:
+def _batches_of(group: Sequence[StoredDeadLetter]) -> Iterator[list[StoredDeadLetter]]:
     """Together they may be larger than any batch."""
-    portion: list[StoredDeadLetter] = []
+    batch: list[StoredDeadLetter] = []
     size = 0
     for each in group:
         length = len(each.dead_letter.key or b"") + len(each.dead_letter.value or b"")
-        if portion and size + length > PORTION_BYTES_MAX:
-            yield portion
-            portion, size = [], 0
-        portion.append(each)
+        if batch and size + length > BATCH_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
         size += length
-    if portion:
-        yield portion
+    if batch:
+        yield batch
 
 
-async def _redrive_portion(
+async def _redrive_batch(
     log: Log,
     writer: Writer,
     pipeline: str,
     partition: TopicPartition,
-    portion: Sequence[StoredDeadLetter],
+    wanted: Sequence[StoredDeadLetter],
     seen: "NewestRecords",
     *,
     now_ms: int,
 ) -> set[int]:
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
-            seen = await _find_newest(log, partition, [each.dead_letter for each in portion])
-        going = [each for each in portion if not seen.overtakes(each.dead_letter)]
+            seen = await _find_newest(log, partition, [each.dead_letter for each in wanted])
+        going = [each for each in wanted if not seen.overtakes(each.dead_letter)]
         if not going:
             return set()
         try:

@@ -80,7 +80,7 @@ async def leavings_of(log: "KafkaLog", pipeline: str) -> PipelineInventory:
 
 async def _owners(log: Log, topic: str) -> set[str]:
     """Pipelines by the keys of a compacted topic: each begins with its pipeline's name."""
-    standing: set[bytes] = set()
+    kept: set[bytes] = set()
     try:
         homes = await filled_partitions(log, topic)
     except LogRejected:
@@ -89,8 +89,8 @@ async def _owners(log: Log, topic: str) -> set[str]:
         async for columns in read_decided(log, home):
             keys, values = columns.keys.to_pylist(), columns.values.to_pylist()
             for key, value in zip(keys, values, strict=True):
-                (standing.discard if value is None else standing.add)(key)
-    named = [orjson.loads(key) for key in standing]
+                (kept.discard if value is None else kept.add)(key)
+    named = [orjson.loads(key) for key in kept]
     return {name for name, *rest in named if topic != CONTROL or rest[-1] != DROPPED}
 
 

@@ -17,11 +17,11 @@ FORMAT_VERSION = 1
 
 
 MIXED_MAX = 20
-"""Stretches that are remembered of a table; of more, the oldest two become one."""
+"""Offset ranges that are remembered of a table; of more, the oldest two become one."""
 
 
 class MixedTopic(NamedTuple):
-    """A stretch of a table's topic, by partitions, within which no state was ever its source's."""
+    """An offset range of a table's topic within which no state was ever its source's."""
 
     since: Mapping[int, int]
     """Where it ended when the log learnt that the table differs; from 0 in a new topic."""
@@ -55,7 +55,7 @@ class StoredReplacement:
     has_ended: bool = False
     """The deletes are appended too: the records from `starts` on are the whole table."""
     mixed: MixedTopic = field(default_factory=lambda: MixedTopic({}, {}))
-    """Its own stretch."""
+    """Its own offset range."""
     former: tuple[MixedTopic, ...] = ()
     """Those of earlier ones in the same topic."""
     whole_from: Mapping[int, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class StoredReplacement:
     def start(
         self, topic_id: str, ends: Mapping[int, int]
     ) -> tuple[MixedTopic, tuple[MixedTopic, ...]]:
-        """The stretch of the next one, which begins at these ends of a topic or goes on with this
+        """The range of the next one, which begins at these ends of a topic or goes on with this
         one, and those before it."""
         if topic_id != self.topic_id:
             return MixedTopic({} if not self.has_ended else ends, {}), ()
@@ -174,7 +174,7 @@ def replacements_of(positions: Positions) -> dict[TableId, StoredReplacement]:
 
 
 def mixed_in(positions: Positions, topic_id: str) -> list[MixedTopic]:
-    """Stretches of a topic whose states are none of its table's."""
+    """Offset ranges of a topic whose states are none of its table's."""
     return [
         each
         for stored in _read_stored(positions)

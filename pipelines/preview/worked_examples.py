@@ -111,7 +111,7 @@ class WorkedExamples:
 
 
 def changes_of_test(given: Sequence[GivenChange]) -> Iterator[TableChanges]:
-    """Stretches of changes of one table; a changed key is a delete and an insert."""
+    """Runs of changes of one table; a changed key is a delete and an insert."""
     schemas = {name: _schema(name, _of(given, name)) for name in {each.table for each in given}}
     waiting: list[tuple[str, Operation, ExpectedRow]] = []
     for change in given:

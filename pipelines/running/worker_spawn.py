@@ -27,7 +27,7 @@ MEMORY = {
 }
 """Batches come and go by the megabyte, and every allocator likes to keep what it once had. With a
 fixed threshold glibc gives large blocks back, which halves a worker. Pages that are made anew cost
-time: what is needed again and again is kept by `buffer_pool`. Who sets one of these before the
+time: what is needed again and again is kept by `BufferPool`. Who sets one of these before the
 start has the say."""
 
 

@@ -1,4 +1,4 @@
-"""Which stretch of the log is meant: from words of options to offsets of every partition."""
+"""Options of a read as an offset range of every partition."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager

@@ -45,11 +45,11 @@ def current_rows(
     ]
     if not schema.key:
         return (_read(store, name, schema, schema.names) for name in names)
-    standing = CurrentRows()
+    current = CurrentRows()
     for name in names:
         found = _read(store, name, schema, (*schema.key, OPERATION))
-        standing.take(found.select(list(schema.key)), found.column(OPERATION))
-    return standing.of(_read(store, name, schema, schema.names) for name in names)
+        current.take(found.select(list(schema.key)), found.column(OPERATION))
+    return current.of(_read(store, name, schema, schema.names) for name in names)
 
 
 def _read(

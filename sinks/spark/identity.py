@@ -24,7 +24,7 @@ PREFIX = "headwater."
 
 @dataclass(frozen=True, slots=True)
 class TableIdentity:
-    """Properties with the names of `TableState`."""
+    """The properties of a lake table that say whose it is, and what it keeps."""
 
     owner: TableOwner | None
     feeds: Mapping[str, TopicFeed]

@@ -111,7 +111,7 @@ def _batches(
     fields = [schema.arrow.field(name) for name in names]
     found = parquet_files.stream(table_writer.place, state.files, layout)
     if state.mode == "append" and schema.key:
-        found = _standing(table_writer, state, layout, schema)
+        found = _current_rows(table_writer, state, layout, schema)
     for batch in found:
         rows = batch
         if state.mode == "scd2":
@@ -162,7 +162,7 @@ def _fits(value: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-def _standing(
+def _current_rows(
     table_writer: LakeTableWriter,
     state: LakeTableState,
     layout: LakeTableLayout,
@@ -173,13 +173,13 @@ def _standing(
 
     The files are read twice, so that memory does not grow with the width of the rows.
     """
-    standing = CurrentRows()
+    current = CurrentRows()
     wanted = [*schema.key, OP, TOPIC, PARTITION, OFFSET]
     for batch in parquet_files.stream(table_writer.place, state.files, layout, only=wanted):
-        standing.take(
+        current.take(
             batch.select(list(schema.key)),
             batch.column(OP),
             orders=orders_of(batch),
             origins=origins_of(batch),
         )
-    return standing.of(parquet_files.stream(table_writer.place, state.files, layout))
+    return current.of(parquet_files.stream(table_writer.place, state.files, layout))

@@ -1,4 +1,4 @@
-"""The named moments at which a pipeline into a lake is killed: files, commits, ledger entries."""
+"""The named moments at which a pipeline into a lake is killed: files, commits, progress entries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -32,7 +32,7 @@ WIRES: Mapping[str, Mapping[str, Any]] = {
     "nanos": {"decimal": "precise", "time": "nanoseconds"},
     "adaptive_us": {"decimal": "precise", "time": "adaptive_time_microseconds"},
 }
-"""By the names of `capturing.MODES`."""
+"""By the names of `debezium_capture.MODES`."""
 INTERVALS, HSTORES = {"strings": "string"}, {"strings": "map"}
 WITH_TRANSACTIONS = {"strings"}
 LAST = "zz_end"

@@ -88,7 +88,7 @@ def find_simple_groups(
 def _found(
     events: Sequence[bytes], kinds: bytes, decoder: BinlogDecoder
 ) -> Iterator[bytes | SimpleGroups]:
-    if (found := _Burst.of(events, kinds, decoder)) is None:
+    if (found := _EventColumns.of(events, kinds, decoder)) is None:
         yield from events
         return
     at = 0
@@ -103,8 +103,8 @@ def _found(
 
 
 @dataclass(slots=True)
-class _Burst:
-    """The heads of all events of a burst, as columns."""
+class _EventColumns:
+    """The heads of all events that came together, as columns."""
 
     events: Sequence[bytes]
     decoder: BinlogDecoder
@@ -122,7 +122,7 @@ class _Burst:
     @classmethod
     def of(
         cls, events: Sequence[bytes], kinds_of: bytes, decoder: BinlogDecoder
-    ) -> "_Burst | None":
+    ) -> "_EventColumns | None":
         """Returns None if there are few such transactions."""
         shape = MARIADB_SHAPE if decoder.is_mariadb else MYSQL_SHAPE
         count = len(events) - len(shape) + 1

@@ -147,7 +147,7 @@ class BinlogTransport:
         except TimeoutError:
             raise SourceUnavailable(SILENT) from None
 
-    def burst(self, bytes_max: int) -> list[bytes]:
+    def wait_for_events(self, bytes_max: int) -> list[bytes]:
         """Blocks until there are events, and takes them; none once the stream has ended."""
         while not (events := self.take(bytes_max)) and not self.has_ended:
             if self.is_dry and not self._waiting.poll(self._silent_s * 1_000):

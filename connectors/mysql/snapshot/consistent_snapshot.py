@@ -35,14 +35,14 @@ from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
 
-BURST_BYTES = 2 << 20
+EVENTS_BYTES_MAX = 2 << 20
 HEARTBEAT_S = 1.0
 ANONYMOUS_SERVER_ID = 0
 """A reader with it ends no other one."""
 
 
 @asynccontextmanager
-async def standing_still(
+async def consistent_snapshot(
     settings: MysqlSettings, context: SourceContext, reached: Positions
 ) -> AsyncIterator[SourceSnapshot]:
     """Yields a snapshot of all tables at one position, of the kind that was reached."""
@@ -121,7 +121,7 @@ def has_changes_between(
     gtids = after.gtids if after.gtids or not server.is_mariadb else None
     start = DumpStart(after.place, gtids, waits=False)
     transport.start(server, start, server_id=ANONYMOUS_SERVER_ID, heartbeat_s=HEARTBEAT_S)
-    while events := transport.burst(BURST_BYTES):
+    while events := transport.wait_for_events(EVENTS_BYTES_MAX):
         for event in events:
             for decoded in decoder.decode(event):
                 if not reader.is_open and reader.position.place.order >= before.order:

@@ -293,7 +293,7 @@ class RowsBesideStream:
         )
 
     def _kind_of(self, job: TableJob) -> str:
-        return "incremental" if job.progress.reread or job.progress.wish else "true"
+        return "incremental" if job.progress.reread or job.progress.signal else "true"
 
     async def wait_for_rows(self) -> None:
         await self._signal.rows.wait()
@@ -335,9 +335,9 @@ class RowsBesideStream:
         match action:
             case "start" if job is None:
                 before = self._progress_of(name) or MysqlTableProgress()
-                wished = replace(before.again("").permit(), wish=control.id)
-                self._jobs[name] = TableJob(table, wished)
-                self.notes[progress_part(name)] = wished.text()
+                begun = replace(before.again("").permit(), signal=control.id)
+                self._jobs[name] = TableJob(table, begun)
+                self.notes[progress_part(name)] = begun.text()
             case "start" | "resume" if job is not None:
                 job.held = ""
                 self._set(job, replace(job.progress.permit(), is_paused=False))

@@ -56,7 +56,7 @@ class MysqlTableProgress:
     rows: int = 0
     is_done: bool = False
     is_paused: bool = False
-    wish: str = ""
+    signal: str = ""
     """The id of its signal."""
     reread: str = ""
     """The reason of a re-read; at its end, rows that no longer exist are deleted."""
@@ -124,7 +124,7 @@ class MysqlTableProgress:
             "other_key": self.has_other_key, "keyless": self.is_keyless,
         }  # fmt: skip
         said |= {name: True for name, is_set in flags.items() if is_set}
-        texts = {"wish": self.wish, "reread": self.reread}
+        texts = {"wish": self.signal, "reread": self.reread}
         said |= {name: text for name, text in texts.items() if text}
         lists = {"kinds": self.kinds, "starts": self.starts_ms}
         said |= {name: values for name, values in lists.items() if values}
@@ -145,7 +145,7 @@ class MysqlTableProgress:
                 rows=said["rows"],
                 is_done=said.get("done", False),
                 is_paused=said.get("paused", False),
-                wish=said.get("wish", ""),
+                signal=said.get("wish", ""),
                 reread=said.get("reread", ""),
                 kinds=tuple(said.get("kinds", ())),
                 has_other_key=said.get("other_key", False),

@@ -76,7 +76,7 @@ class TableReaders:
 
     def _is_of_locked(self, job: TableJob) -> bool:
         """Whether the rows of this table are read in the transactions that have begun together."""
-        is_new = not (job.progress.reread or job.progress.wish)
+        is_new = not (job.progress.reread or job.progress.signal)
         locked = self.locked
         return locked is not None and job.is_active and is_new and locked.covers(job.table.table)
 

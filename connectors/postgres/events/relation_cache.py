@@ -280,8 +280,8 @@ class CapturedRelations:
 
     def _read_again(self, oid: int, table: TableId, again: TableReread) -> None:
         self._rereads[oid] = again
-        ledger = self.next_progress(oid, self._tables.get(oid), again.cause, again.after)
-        self._told[part_of(table)] = ledger.text()
+        progress = self.next_progress(oid, self._tables.get(oid), again.cause, again.after)
+        self._told[part_of(table)] = progress.text()
 
     def take_rereads(self) -> list[tuple[CapturedTable, TableReread]]:
         """Returns existing tables that need a re-read since the last call."""

@@ -53,13 +53,13 @@ def are_all_read(positions: Positions) -> bool:
     """Whether all rows of the captured tables have been read, except tables that are no longer
     captured."""
     known = _parse(positions[PART])[1] if PART in positions else {}
-    ledgers = [
+    progresses = [
         TableSnapshotProgress.parse(text)
         for part, text in positions.items()
         if part.startswith(PREFIX)
     ]
     is_begun = all(f"{PREFIX}{table}" in positions for table in known)
-    return is_begun and all(each.is_done or each.has_left for each in ledgers)
+    return is_begun and all(each.is_done or each.has_left for each in progresses)
 
 
 def missed_of(
@@ -135,7 +135,9 @@ def positions_of_removed(
         for part, text in positions.items()
         if part.startswith(PREFIX) and part not in captured
     }
-    return {part: ledger.leave().text() for part, ledger in left.items() if not ledger.has_left}
+    return {
+        part: progress.leave().text() for part, progress in left.items() if not progress.has_left
+    }
 
 
 def find_left(positions: Positions) -> set[str]:
@@ -166,9 +168,9 @@ def find_returned(positions: Positions, tables: Sequence[CapturedTable]) -> list
     another: they are truncated in the log, and read again."""
     found = []
     for each in tables:
-        ledger = TableSnapshotProgress.parse(
+        progress = TableSnapshotProgress.parse(
             positions.get(part_of(each.table), TableSnapshotProgress().text())
         )
-        if ledger.has_left or ledger.oid not in (0, each.oid):
+        if progress.has_left or progress.oid not in (0, each.oid):
             found.append(each)
     return found

@@ -52,11 +52,11 @@ class TableNames:
         for part, text in positions.items():
             if part.startswith(PREFIX):
                 known.add(part)
-                ledger = TableSnapshotProgress.parse(text)
-                if ledger.has_left:
+                progress = TableSnapshotProgress.parse(text)
+                if progress.has_left:
                     heirs.setdefault(part.removeprefix(PREFIX), NOBODY)
-                elif ledger.oid:
-                    names[ledger.oid] = part.removeprefix(PREFIX)
+                elif progress.oid:
+                    names[progress.oid] = part.removeprefix(PREFIX)
         owners = {str(each.table): each.oid for each in tables if each not in back}
         return cls(is_followed, names, known, _owners=owners, _heirs=heirs)
 

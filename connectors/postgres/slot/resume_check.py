@@ -76,7 +76,7 @@ async def identify(connection: PgConnection) -> ServerState:
     )
 
 
-async def stand(
+async def check_resume(
     connection: PgConnection, settings: PostgresSettings, name: str, resume_from: Positions
 ) -> ResumeCheck:
     """Checks the slot `name` on a replication connection; changes nothing.
@@ -88,16 +88,16 @@ async def stand(
     slot = await look(connection, name)
     if slot is not None:
         check_usable(slot, server)
-    standing = judge(
+    resume = judge(
         server,
         slot,
         resume_from,
         switches=await _switches(connection, server, resume_from),
         is_given=bool(settings.slot.name),
     )
-    if standing.lost and not may_begin_again(settings):
-        raise slot_lost(standing.lost, name, resume_from)
-    return standing
+    if resume.lost and not may_begin_again(settings):
+        raise slot_lost(resume.lost, name, resume_from)
+    return resume
 
 
 def slot_lost(why: str, name: str, resume_from: Positions) -> PositionLost:

@@ -48,7 +48,7 @@ class ChunkReader:
     reader: RowMapper
     catalog: Catalog
     jobs: SnapshotJobs
-    outbox: PendingChunks
+    pending: PendingChunks
     unreadable: UnreadableTables
     follow_key: Callable[[PgConnection, SnapshotJob, CapturedTable], Awaitable[None]]
     """Begins the job of a table anew that has another key now: its topic takes no such rows."""
@@ -71,7 +71,7 @@ class ChunkReader:
                 except HeadwaterError as error:
                     if is_of_rows(error):
                         job.let_go()
-                        self.outbox.forget(job)
+                        self.pending.forget(job)
                         self.unreadable.add(job, job.table.table, error)
                         return
                     if error.facts.get("sqlstate") not in GONE:
@@ -92,15 +92,15 @@ class ChunkReader:
         if job.is_prepared and job.watch.is_on:
             chunk = job.todo.popleft()
             job.under_way.append(chunk)
-            await self.outbox.room()
+            await self.pending.room()
             read: PendingChunk | None = None
             try:
                 read = await self._read(connection, job, chunk)
             finally:
                 if read is None or job.is_over:
-                    self.outbox.give_room()
+                    self.pending.give_room()
                 else:
-                    self.outbox.put(read)
+                    self.pending.put(read)
             return
         job.is_taken = True
         job.watch.begin()
@@ -119,20 +119,20 @@ class ChunkReader:
         async with viewing(connection, [table]) as view:
             sizes = await sizes_of(connection, [oid])
         if not job.fits(sizes):
-            if job.ledger.reread and job.ledger.has_begun:
+            if job.progress.reread and job.progress.has_begun:
                 await self._look_again(connection, job)  # it also starts again in the log
                 return
             job.begin(view.snapshot, sizes)
         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
-        self.reader.context.report(job.progress())
-        if job.ledger.is_read and not job.ledger.since:
-            self.outbox.finish(job)
-        elif job.ledger.is_read:  # left out until the stream has passed what is older
+        self.reader.context.report(job.snapshot_progress())
+        if job.progress.is_read and not job.progress.since:
+            self.pending.finish(job)
+        elif job.progress.is_read:  # left out until the stream has passed what is older
             chunk = Chunk(LeafProgress(oid, 0, 0), (0, 0))
             job.under_way.append(chunk)
-            await self.outbox.room()
+            await self.pending.room()
             nothing = DeduplicationWindow(job.watch.streamed[:0])
-            self.outbox.put(PendingChunk(job, chunk, job.table, nothing, view, []))
+            self.pending.put(PendingChunk(job, chunk, job.table, nothing, view, []))
             await flush(connection)
 
     async def _quiet(self, connection: PgConnection, job: SnapshotJob) -> list[TableSize]:
@@ -158,13 +158,13 @@ class ChunkReader:
             is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
             is_same = is_same and found[0].schema.has_key_of(job.table.schema)
             is_usable = window.is_usable_under(view.snapshot)
-            if is_same and is_usable and job.ledger.snapshot is not None:
+            if is_same and is_usable and job.progress.snapshot is not None:
                 statement = statement_of(
                     found[0],
                     size,
                     chunk.pages,
                     where=self._where_of(job),
-                    unless=view.condition_since(job.ledger.snapshot),
+                    unless=view.condition_since(job.progress.snapshot),
                 )
                 pieces = self.reader.pieces(self.reader.copier(connection), found[0], statement)
                 rows = [piece async for piece in pieces]
@@ -187,8 +187,8 @@ class ChunkReader:
 
     def _where_of(self, job: SnapshotJob) -> str:
         """Returns the file's condition, which applies to the initial snapshot only."""
-        if job.ledger.signal or job.ledger.reread:
-            return job.ledger.where
+        if job.progress.signal or job.progress.reread:
+            return job.progress.where
         return self.reader.where_of(job.table)
 
     async def _look_again(self, connection: PgConnection, job: SnapshotJob) -> None:
@@ -196,25 +196,25 @@ class ChunkReader:
         that has another key."""
         if job.is_over:
             return
-        self.outbox.forget(job)
+        self.pending.forget(job)
         job.begin_anew()
         found = await self._form_of(connection, job)
         if not found:
-            self.outbox.finish(job, is_gone=True)
+            self.pending.finish(job, is_gone=True)
         elif found[0].schema.has_key_of(job.table.schema):
             job.table = found[0]
         else:
             await self.follow_key(connection, job, found[0])
 
     async def _read_whole(self, connection: PgConnection, job: SnapshotJob) -> None:
-        if job.ledger.has_begun:
+        if job.progress.has_begun:
             logger.info("%s has no key, so its rows are read anew from the first", job.table.table)
         sizes = await self._quiet(connection, job)
         if not job.watch.is_on:
             return  # it was paused meanwhile, without following its changes
         job.hold = hold = KeylessBuffer(job.watch.streamed)
         try:
-            while not (job.is_over or job.ledger.is_paused or hold.is_overrun):
+            while not (job.is_over or job.progress.is_paused or hold.is_overrun):
                 if not job.watch.is_on:
                     return  # it was paused and resumed: its changes were not followed
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
@@ -232,8 +232,8 @@ class ChunkReader:
                 await asyncio.sleep(AGAIN_S)
         finally:
             job.hold = None
-            if not job.ledger.is_done:
-                self.outbox.returned += hold.given_back()
+            if not job.progress.is_done:
+                self.pending.returned += hold.given_back()
 
     async def _read_under(
         self,
@@ -253,8 +253,8 @@ class ChunkReader:
         await self._try_every_row(connection, job)
         if not hold.is_overrun and job.watch.is_on:  # else it was given up or paused meanwhile
             batches = self._batches_of_whole(connection, job, hold, view)
-            whole = WholeTable(job, view, batches, bool(job.ledger.reread))
-            self.outbox.put(whole)
+            whole = WholeTable(job, view, batches, bool(job.progress.reread))
+            self.pending.put(whole)
             await self._flush_beside()
             await whole.is_over.wait()
         return True
@@ -262,7 +262,7 @@ class ChunkReader:
     async def _try_every_row(self, connection: PgConnection, job: SnapshotJob) -> None:
         """Reads all rows once without emitting any: the truncate and the rows before one that
         cannot be read could not be taken back."""
-        for leaf in job.ledger.leaves:
+        for leaf in job.progress.leaves:
             tried = self._rows_of(connection, job, leaf, set_aside=RejectedRows())
             async with aclosing(tried) as pieces:
                 async for _ in pieces:
@@ -299,15 +299,15 @@ class ChunkReader:
         once."""
         reader, table = self.reader, job.table
         yield ChangeBatch((reader.truncation(table, view.moment),), {})
-        for leaf in job.ledger.leaves:
+        for leaf in job.progress.leaves:
             async with aclosing(self._rows_of(connection, job, leaf)) as pieces:
                 async for rows in pieces:
                     changes = reader.changes(table, rows, view.moment, snapshot="incremental")
                     yield ChangeBatch((changes,), {})
-                    job.ledger = replace(job.ledger, rows=job.ledger.rows + rows.num_rows)
-                    reader.context.report(job.progress())
-            job.ledger = job.ledger.with_read(leaf.oid, (0, leaf.pages), rows=0)
+                    job.progress = replace(job.progress, rows=job.progress.rows + rows.num_rows)
+                    reader.context.report(job.snapshot_progress())
+            job.progress = job.progress.with_read(leaf.oid, (0, leaf.pages), rows=0)
         later = hold.later(view.snapshot)
         part, text = job.finish()
-        reader.context.report(job.progress())
+        reader.context.report(job.snapshot_progress())
         yield ChangeBatch(tuple(later), {part: text})

@@ -39,7 +39,7 @@ SLOT = "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput"
 
 
 @asynccontextmanager
-async def standing_still(
+async def consistent_snapshot(
     settings: PostgresSettings, context: SourceContext
 ) -> AsyncIterator[SourceSnapshot]:
     """Yields a snapshot. A temporary slot gives its position; creating it waits for running writing

@@ -73,7 +73,7 @@ class InPlaceChanges:
     reader: RowMapper
     catalog: Catalog
     jobs: SnapshotJobs
-    outbox: PendingChunks
+    pending: PendingChunks
     unannounced: set[TableId]
     """Tables whose newest form the log may lack, for the one who compares forms."""
     form_of: Callable[[TableId], TableForm | None]
@@ -86,18 +86,18 @@ class InPlaceChanges:
     """The failure of a reading, raised by the next call of `ready`."""
     _changes: dict[int, _Change] = field(default_factory=dict)
 
-    def begin(self, table: CapturedTable, ledger: TableSnapshotProgress) -> None:
+    def begin(self, table: CapturedTable, progress: TableSnapshotProgress) -> None:
         self.forget(table)
-        self.jobs.store(table.oid, ledger)
-        self.outbox.notes[part_of(table.table)] = ledger.text()
-        self.restore(table, ledger)
-        logger.info("%s follows a schema change in place: %s", table.table, ledger.follows)
+        self.jobs.store(table.oid, progress)
+        self.pending.notes[part_of(table.table)] = progress.text()
+        self.restore(table, progress)
+        logger.info("%s follows a schema change in place: %s", table.table, progress.follows)
 
-    def restore(self, table: CapturedTable, ledger: TableSnapshotProgress) -> None:
+    def restore(self, table: CapturedTable, progress: TableSnapshotProgress) -> None:
         """Takes up a change that is stored already."""
-        self._changes[table.oid] = _Change(table, ledger.after)
+        self._changes[table.oid] = _Change(table, progress.after)
         self.unannounced.add(table.table)
-        self.outbox.stir()
+        self.pending.stir()
 
     def forget(self, table: CapturedTable) -> None:
         """Drops the change of a table that is read again as a whole."""
@@ -161,8 +161,8 @@ class InPlaceChanges:
 
     def _end(self, change: _Change, found: _ReadRow, rows: pa.RecordBatch | None) -> ChangeBatch:
         table = change.table
-        ledger = self.jobs.ledger_of(table.oid).end_following()
-        self.jobs.store(table.oid, ledger)
+        progress = self.jobs.progress_of(table.oid).end_following()
+        self.jobs.store(table.oid, progress)
         self.forget(table)
         tables: tuple[TableChanges, ...] = ()
         if rows is not None and rows.num_rows:
@@ -170,14 +170,14 @@ class InPlaceChanges:
                 found.table, rows, found.view.moment, snapshot="incremental"
             )
             tables = (changes,)
-        return ChangeBatch(tables, {part_of(table.table): ledger.text()})
+        return ChangeBatch(tables, {part_of(table.table): progress.text()})
 
     def _read_again(self, change: _Change) -> None:
         if change.reading is not None:
             change.reading.cancel()
         change.watch, change.found, change.reading = StreamedKeys(), None, None
         change.streamed = None
-        self.outbox.stir()
+        self.pending.stir()
 
     def _begin_reading(self, change: _Change) -> None:
         change.watch.begin()
@@ -187,7 +187,7 @@ class InPlaceChanges:
     def _has_read(self, reading: asyncio.Task[None]) -> None:
         if not reading.cancelled() and (error := reading.exception()) is not None:
             self.failure = error
-        self.outbox.stir()
+        self.pending.stir()
 
     async def _read(self, change: _Change) -> None:
         connection = await self.reader.connect()

@@ -66,84 +66,84 @@ class IncrementalSnapshot:
         self._reader = reader
         self._connections = reader.settings.snapshot.parallel
         self._jobs = SnapshotJobs(tables, positions, reads_new=reads_new)
-        self._outbox = PendingChunks(reader.context.report, connections=self._connections)
-        self._unreadable = UnreadableTables(reader.context, self._outbox.stir)
+        self._pending = PendingChunks(reader.context.report, connections=self._connections)
+        self._unreadable = UnreadableTables(reader.context, self._pending.stir)
         self._paused = PausedSnapshots(reader.context)
         self._fetching = ChunkReader(
-            reader, catalog, self._jobs, self._outbox, self._unreadable, self._follow_key
+            reader, catalog, self._jobs, self._pending, self._unreadable, self._follow_key
         )
-        self._rereads = Rereads(reader, self._jobs, self._outbox)
+        self._rereads = Rereads(reader, self._jobs, self._pending)
         self._forms = forms = forms or FormWatch(tables, catalog, {}, may_read=reads_new)
         self.in_place = InPlaceChanges(
             reader,
             catalog,
             self._jobs,
-            self._outbox,
+            self._pending,
             forms.unannounced,
             forms.known.get,
             self._read_whole,
         )
-        self._wishes = SnapshotSignals(reader, self._jobs, self._outbox, self._rereads)
+        self._signals = SnapshotSignals(reader, self._jobs, self._pending, self._rereads)
         self._tries: dict[tuple[int, Pages], int] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         for job in self._jobs.all():
-            if job.ledger.reread and not job.ledger.has_begun:
+            if job.progress.reread and not job.progress.has_begun:
                 self._rereads.announce(job)
         for table in tables:
-            if (ledger := self.ledger_of(table.oid)).follows:
-                self.in_place.restore(table, ledger)
+            if (progress := self.progress_of(table.oid)).follows:
+                self.in_place.restore(table, progress)
 
     @property
     def has_work(self) -> bool:
         waiting = [
-            job.ledger.is_paused or job.held or job.is_unreadable for job in self._jobs.all()
+            job.progress.is_paused or job.held or job.is_unreadable for job in self._jobs.all()
         ]
         is_reading = not all(waiting)
-        return is_reading or not (self._outbox.is_empty and self.in_place.is_empty)
+        return is_reading or not (self._pending.is_empty and self.in_place.is_empty)
 
     @property
     def is_watching(self) -> bool:
         """Whether it needs the changes of the stream."""
-        return bool(self._jobs.all()) or not (self._outbox.is_empty and self.in_place.is_empty)
+        return bool(self._jobs.all()) or not (self._pending.is_empty and self.in_place.is_empty)
 
     @property
     def awaits(self) -> int | None:
         """The position of the stream at which the next rows can be emitted, or read."""
-        waiting = [job.ledger.after for job in self._jobs.all() if self._rereads.is_due(job)]
-        if self._outbox.awaits is not None:
-            waiting.append(self._outbox.awaits)
+        waiting = [job.progress.after for job in self._jobs.all() if self._rereads.is_due(job)]
+        if self._pending.awaits is not None:
+            waiting.append(self._pending.awaits)
         waiting += self.in_place.awaits
         return min(waiting, default=None)
 
     @property
     def notes(self) -> Positions:
         """Parts of the position of tables with new progress, until they are emitted."""
-        return self._outbox.notes
+        return self._pending.notes
 
-    def ledger_of(self, oid: int) -> TableSnapshotProgress:
-        return self._jobs.ledger_of(oid)
+    def progress_of(self, oid: int) -> TableSnapshotProgress:
+        return self._jobs.progress_of(oid)
 
     def next_progress(
         self, oid: int, table: CapturedTable | None, cause: Cause, after: int
     ) -> TableSnapshotProgress:
         """Returns the progress of a table that has changed; None if it is gone."""
         context = self._reader.context
-        return next_progress(self.ledger_of(oid), table, cause, after=after, context=context)
+        return next_progress(self.progress_of(oid), table, cause, after=after, context=context)
 
     def read_again(self, table: CapturedTable, cause: Cause, *, after: int) -> None:
         """Follows a change in place if that is certain. Else it starts a re-read, once the stream
         has come to `after` and the table has been quiet for a while; if it has lost its key, not
         before it has one."""
-        ledger = self.next_progress(table.oid, table, cause, after)
-        if ledger.follows:
-            self.in_place.begin(table, ledger)
+        progress = self.next_progress(table.oid, table, cause, after)
+        if progress.follows:
+            self.in_place.begin(table, progress)
         else:
             self.in_place.forget(table)
-            self._rereads.begin_again(table, ledger)
+            self._rereads.begin_again(table, progress)
 
     def _read_whole(self, table: CapturedTable) -> None:
-        before = self.ledger_of(table.oid)
+        before = self.progress_of(table.oid)
         again = before.to_be_read_again(before.follows, after=before.after)
         self._rereads.begin_again(table, again)
 
@@ -159,28 +159,28 @@ class IncrementalSnapshot:
 
     def note_unknown_ids(self, oid: int) -> None:
         """Notes that the log has rows of a table without the ids of all columns."""
-        ledger = self.ledger_of(oid)
-        if not ledger.has_ids:
+        progress = self.progress_of(oid)
+        if not progress.has_ids:
             return
-        ledger = replace(ledger, has_ids=False)
-        self._jobs.store(oid, ledger)
+        progress = replace(progress, has_ids=False)
+        self._jobs.store(oid, progress)
         table = next((name for name, each in self._jobs.tables.items() if each.oid == oid), None)
         if table is not None:
-            self._outbox.notes[f"{PREFIX}{table}"] = ledger.text()
-            self._outbox.stir()
+            self._pending.notes[f"{PREFIX}{table}"] = progress.text()
+            self._pending.stir()
 
     def stale(self, table: TableId, commits: Int64Array) -> int:
         """Returns how many of these changes, by their commits, are older than the truncation of a
         table that was read later."""
         job = self._jobs.find(str(table))
-        return 0 if job is None else int(np.searchsorted(commits, job.ledger.since))
+        return 0 if job is None else int(np.searchsorted(commits, job.progress.since))
 
     def saw(self, changes: TableChanges, xids: Int64Array) -> Sequence[TableChanges]:
         """Returns what to emit for a change of the stream: the change itself, except for a table
         without a key that is being read. `xids` has each change's transaction."""
         self.in_place.saw(changes, xids)
         job = self._jobs.find(str(changes.schema.table))
-        if job is None or job.ledger.is_paused:
+        if job is None or job.progress.is_paused:
             return [changes]
         job.watch.saw(changes, xids)
         if job.hold is None:
@@ -193,7 +193,7 @@ class IncrementalSnapshot:
         again."""
         job.hold = None
         job.let_go()
-        self._outbox.forget(job)
+        self._pending.forget(job)
         return hold.given_back()
 
     def forget_rows(self, table: TableId) -> None:
@@ -204,55 +204,55 @@ class IncrementalSnapshot:
             return
         if job.hold is not None:
             job.hold.given_back()
-        if job.ledger.has_begun:
-            self._outbox.finish(job)
+        if job.progress.has_begun:
+            self._pending.finish(job)
 
     async def ready(self, lsn: int) -> ChangeBatch | None:
         """Returns what can be emitted at that position of the stream; called until it is None. A
         batch without a position is a part of those that follow."""
         jobs = self._jobs.all()
         self._unreadable.keep({each.table.table for each in jobs})
-        self._paused.tell({each.table.table for each in jobs if each.ledger.is_paused})
+        self._paused.tell({each.table.table for each in jobs if each.progress.is_paused})
         self._start_workers()
         if (failure := self._failure or self._rereads.failure) is not None:
             raise failure
-        outbox = self._outbox
-        if outbox.whole is not None:
-            return await self._next_of(outbox.whole, lsn)
-        if outbox.notes or outbox.returned:
-            replacements = [*outbox.replacements]
+        pending = self._pending
+        if pending.whole is not None:
+            return await self._next_of(pending.whole, lsn)
+        if pending.notes or pending.returned:
+            replacements = [*pending.replacements]
             replacements += [
-                self._rereads.complete_replacement(each, lsn, None) for each in outbox.replaced
+                self._rereads.complete_replacement(each, lsn, None) for each in pending.replaced
             ]
             batch = ChangeBatch(
-                tuple(outbox.returned), outbox.notes, replacements=tuple(replacements)
+                tuple(pending.returned), pending.notes, replacements=tuple(replacements)
             )
-            outbox.notes, outbox.returned = {}, []
-            outbox.replacements, outbox.replaced = [], []
+            pending.notes, pending.returned = {}, []
+            pending.replacements, pending.replaced = [], []
             return batch
         if (start := self._rereads.start_next(lsn)) is not None:
             self._start_workers()
             return start
         if (row := self.in_place.ready(lsn)) is not None:
             return row
-        while (item := outbox.take(lsn)) is not None:
+        while (item := pending.take(lsn)) is not None:
             if isinstance(item, WholeTable):
-                outbox.whole = item
+                pending.whole = item
                 return await self._next_of(item, lsn)
             item.job.watch.close(item.window)
             if (found := self._handed_on(item, lsn)) is not None:
                 return found
-        outbox.rest()
+        pending.rest()
         return None
 
     async def wait_for_work(self) -> None:
         """Waits until there may be rows, even if the stream has not moved."""
         self._start_workers()
-        await self._outbox.wait_for_work()
+        await self._pending.wait_for_work()
 
     async def control(self, control: Control) -> None:
         """Starts, pauses, resumes or stops the snapshot of one table, or of all."""
-        await self._wishes.fulfil(control)
+        await self._signals.fulfil(control)
 
     async def close(self) -> None:
         self._unreadable.close()
@@ -263,8 +263,8 @@ class IncrementalSnapshot:
             worker.cancel()
         if workers:
             await asyncio.wait(workers)
-        if self._outbox.whole is not None:
-            await self._outbox.whole.batches.aclose()
+        if self._pending.whole is not None:
+            await self._pending.whole.batches.aclose()
 
     def _handed_on(self, read: PendingChunk, lsn: int) -> ChangeBatch | None:
         job = read.job
@@ -281,13 +281,13 @@ class IncrementalSnapshot:
             for rows in kept
         ]
         count = sum(rows.num_rows for rows in read.rows)
-        job.ledger = job.ledger.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
+        job.progress = job.progress.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
         replaced: tuple[Replacement, ...] = ()
-        if job.ledger.is_read and job.ledger.reread:
+        if job.progress.is_read and job.progress.reread:
             moment = read.view.moment
             replaced = (self._rereads.complete_replacement(job.table.schema, lsn, moment),)
-        part, text = job.finish() if job.ledger.is_read else (job.part, job.ledger.text())
-        self._reader.context.report(job.progress())
+        part, text = job.finish() if job.progress.is_read else (job.part, job.progress.text())
+        self._reader.context.report(job.snapshot_progress())
         return ChangeBatch(tuple(changes), {part: text}, replacements=replaced)
 
     def _has_other_form(self, read: PendingChunk) -> bool:
@@ -310,7 +310,7 @@ class IncrementalSnapshot:
             raise (broken_off(error) if is_of_rows(error) else error) from None
         if not batch.positions:
             return batch
-        self._outbox.whole = None
+        self._pending.whole = None
         await whole.batches.aclose()
         whole.is_over.set()
         if not whole.is_replacement:
@@ -331,4 +331,4 @@ class IncrementalSnapshot:
         self._workers.discard(worker)
         if not worker.cancelled() and (error := worker.exception()) is not None:
             self._failure = error
-        self._outbox.stir()
+        self._pending.stir()

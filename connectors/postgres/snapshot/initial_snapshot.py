@@ -103,7 +103,7 @@ class _Table:
     """A table that is being read."""
 
     captured: CapturedTable
-    ledger: TableSnapshotProgress
+    progress: TableSnapshotProgress
     rows_expected: int
     where: str
     bytes_per_page: float
@@ -172,7 +172,7 @@ class _Plan:
             found.append(table)
             by_oid = {size.leaf.oid: size for size in leaves}
             each = [size.chunk_pages(reader.settings.snapshot.chunk_rows) for size in leaves]
-            for chunk in chunks_of(table.ledger.leaves, pages_each=each):
+            for chunk in chunks_of(table.progress.leaves, pages_each=each):
                 tasks.append(_Task(table, by_oid[chunk.leaf.oid], chunk.pages))
                 table.chunks_left += 1
         return cls(reader, moment, found, tasks, questions, goes_on)
@@ -243,16 +243,16 @@ class _Plan:
         self._rows_seen += count
         positions: dict[str, str] = {}
         if is_last:
-            read = table.rows_seen - table.ledger.rows
-            table.ledger = table.ledger.with_read(task.size.leaf.oid, task.pages, rows=read)
+            read = table.rows_seen - table.progress.rows
+            table.progress = table.progress.with_read(task.size.leaf.oid, task.pages, rows=read)
             positions = dict([self._position(table)])
         await self._room.acquire()
         self._ready.put_nowait(ChangeBatch(changes, positions))
         self._tell(table)
 
     def _position(self, table: _Table) -> tuple[str, str]:
-        ledger = table.ledger.finish() if table.ledger.is_read else table.ledger
-        return part_of(table.captured.table), ledger.text()
+        progress = table.progress.finish() if table.progress.is_read else table.progress
+        return part_of(table.captured.table), progress.text()
 
     def _words(self, table: _Table, count: int, *, is_last: bool) -> pa.StringArray | str:
         """Returns Debezium's values of `snapshot`: for the first and last row of all, the first and
@@ -270,14 +270,14 @@ class _Plan:
         return pa.array(words, pa.string())
 
     def _tell(self, table: _Table) -> None:
-        ledger, each = table.ledger, table.bytes_per_page
+        progress, each = table.progress, table.bytes_per_page
         self.reader.context.report(
             SnapshotProgress(
                 table.captured.table,
                 table.rows_seen,
                 max(table.rows_expected, table.rows_seen) or None,
-                round(sum(leaf.pages_read for leaf in ledger.leaves) * each),
-                round(sum(leaf.pages for leaf in ledger.leaves) * each),
-                is_done=ledger.is_read,
+                round(sum(leaf.pages_read for leaf in progress.leaves) * each),
+                round(sum(leaf.pages for leaf in progress.leaves) * each),
+                is_done=progress.is_read,
             )
         )

@@ -27,7 +27,7 @@ class SnapshotJob:
     """The job of one table."""
 
     table: CapturedTable
-    ledger: TableSnapshotProgress
+    progress: TableSnapshotProgress
     watch: StreamedKeys = field(default_factory=StreamedKeys)
     sizes: dict[int, TableSize] = field(default_factory=dict)
     """Sizes by the number of the leaf."""
@@ -54,7 +54,7 @@ class SnapshotJob:
     """The reason why a re-read waits for a person."""
 
     def __post_init__(self) -> None:
-        self.is_started = not self.ledger.reread or self.ledger.has_begun
+        self.is_started = not self.progress.reread or self.progress.has_begun
 
     @property
     def part(self) -> str:
@@ -67,11 +67,11 @@ class SnapshotJob:
     @property
     def awaits_key(self) -> bool:
         """Whether its re-read waits until its table, which lost its key, has one."""
-        return self.ledger.reread == LOST_KEY and not self.has_key
+        return self.progress.reread == LOST_KEY and not self.has_key
 
     @property
     def wants_work(self) -> bool:
-        if self.is_over or self.is_taken or self.ledger.is_paused or not self.is_started:
+        if self.is_over or self.is_taken or self.progress.is_paused or not self.is_started:
             return False
         if self.is_unreadable:
             return False
@@ -80,15 +80,15 @@ class SnapshotJob:
     def begin(self, snapshot: PgSnapshot, sizes: Sequence[TableSize]) -> None:
         """Starts from the first page."""
         leaves = tuple(size.leaf for size in sizes)
-        has_ids = self.ledger.has_ids or not self.ledger.where
-        self.ledger = replace(
-            self.ledger, snapshot=snapshot, leaves=leaves, rows=0, has_ids=has_ids
+        has_ids = self.progress.has_ids or not self.progress.where
+        self.progress = replace(
+            self.progress, snapshot=snapshot, leaves=leaves, rows=0, has_ids=has_ids
         )
 
     def begin_anew(self) -> None:
         """Starts again: all rows that were read, or are being read, are obsolete."""
-        self.ledger = replace(self.ledger, snapshot=None, leaves=())
-        self.is_started = not self.ledger.reread
+        self.progress = replace(self.progress, snapshot=None, leaves=())
+        self.is_started = not self.progress.reread
         self.estimate, self.is_estimated = None, False
         self.let_go()
 
@@ -108,13 +108,13 @@ class SnapshotJob:
     def fits(self, sizes: Sequence[TableSize]) -> bool:
         """Whether the pages that were read still have the same meaning."""
         now = {size.leaf.oid: size.leaf.filenode for size in sizes}
-        return self.ledger.has_begun and now == {
-            leaf.oid: leaf.filenode for leaf in self.ledger.leaves
+        return self.progress.has_begun and now == {
+            leaf.oid: leaf.filenode for leaf in self.progress.leaves
         }
 
     def prepare(self, sizes: Sequence[TableSize], *, chunk_rows: int) -> None:
         self.sizes = {size.leaf.oid: size for size in sizes}
-        leaves = [leaf for leaf in self.ledger.leaves if leaf.oid in self.sizes]
+        leaves = [leaf for leaf in self.progress.leaves if leaf.oid in self.sizes]
         pages = [self.sizes[leaf.oid].chunk_pages(chunk_rows) for leaf in leaves]
         self.todo = deque(chunks_of(leaves, pages_each=pages))
         self.is_prepared = True
@@ -122,11 +122,11 @@ class SnapshotJob:
     def finish(self) -> tuple[str, str]:
         """Returns the part of the position of the finished job."""
         self.is_over = True
-        self.ledger = self.ledger.finish()
-        return self.part, self.ledger.text()
+        self.progress = self.progress.finish()
+        return self.part, self.progress.text()
 
-    def progress(self) -> SnapshotProgress:
-        leaves: Sequence[LeafProgress] = self.ledger.leaves
+    def snapshot_progress(self) -> SnapshotProgress:
+        leaves: Sequence[LeafProgress] = self.progress.leaves
         sizes = [self.sizes[leaf.oid] for leaf in leaves if leaf.oid in self.sizes]
         pages = sum(leaf.pages for leaf in leaves)
         read = sum(leaf.pages_read for leaf in leaves)
@@ -134,11 +134,11 @@ class SnapshotJob:
         rows = sum(size.rows_expected for size in sizes)
         return SnapshotProgress(
             self.table.table,
-            self.ledger.rows,
-            max(rows, self.ledger.rows) or None,
+            self.progress.rows,
+            max(rows, self.progress.rows) or None,
             bytes * read // pages if pages else None,
             bytes or None,
-            is_done=self.ledger.is_done,
+            is_done=self.progress.is_done,
         )
 
 
@@ -154,14 +154,16 @@ class SnapshotJobs:
         self._over: dict[int, TableSnapshotProgress] = {}
         for table in tables:
             said = positions.get(part_of(table.table))
-            ledger = TableSnapshotProgress() if said is None else TableSnapshotProgress.parse(said)
-            if ledger.is_done:
-                self._over[table.oid] = ledger
+            progress = (
+                TableSnapshotProgress() if said is None else TableSnapshotProgress.parse(said)
+            )
+            if progress.is_done:
+                self._over[table.oid] = progress
             elif reads_new or said is not None:
-                self.add(table, ledger)
+                self.add(table, progress)
 
-    def add(self, table: CapturedTable, ledger: TableSnapshotProgress) -> SnapshotJob:
-        job = self._jobs[table.oid] = SnapshotJob(table, replace(ledger, oid=table.oid))
+    def add(self, table: CapturedTable, progress: TableSnapshotProgress) -> SnapshotJob:
+        job = self._jobs[table.oid] = SnapshotJob(table, replace(progress, oid=table.oid))
         self.tables[str(table.table)] = table
         return job
 
@@ -178,21 +180,21 @@ class SnapshotJobs:
         table = self.tables.get(name)
         return None if table is None else self.of(table)
 
-    def ledger_of(self, oid: int) -> TableSnapshotProgress:
+    def progress_of(self, oid: int) -> TableSnapshotProgress:
         """Returns the progress of a table, complete or not."""
         job = self._jobs.get(oid)
-        return self._over.get(oid, TableSnapshotProgress(oid=oid)) if job is None else job.ledger
+        return self._over.get(oid, TableSnapshotProgress(oid=oid)) if job is None else job.progress
 
-    def store(self, oid: int, ledger: TableSnapshotProgress) -> None:
+    def store(self, oid: int, progress: TableSnapshotProgress) -> None:
         """Stores the progress of a table, complete or not."""
         job = self._jobs.get(oid)
         if job is None or job.is_over:
-            self._over[oid] = ledger
+            self._over[oid] = progress
         if job is not None:
-            job.ledger = ledger
+            job.progress = progress
 
     def all(self) -> list[SnapshotJob]:
-        self._over |= {oid: job.ledger for oid, job in self._jobs.items() if job.is_over}
+        self._over |= {oid: job.progress for oid, job in self._jobs.items() if job.is_over}
         self._jobs = {oid: job for oid, job in self._jobs.items() if not job.is_over}
         return list(self._jobs.values())
 

@@ -103,7 +103,7 @@ class PendingChunks:
         """Ends the job of a table. A chunk that is being emitted is not affected."""
         if job.is_over or (self.whole is not None and self.whole.job is job):
             return
-        is_replaced = bool(job.ledger.reread) and job.is_started and not is_gone
+        is_replaced = bool(job.progress.reread) and job.is_started and not is_gone
         part, text = job.finish()
         self.notes[part] = text
         if is_replaced:
@@ -111,7 +111,7 @@ class PendingChunks:
         if job.hold is not None:
             self.returned += job.hold.given_back()
         self.forget(job)
-        self._report(job.progress())
+        self._report(job.snapshot_progress())
         self._stir.set()
 
     def pause(self, job: SnapshotJob, *, is_paused: bool) -> None:
@@ -119,12 +119,12 @@ class PendingChunks:
         followed while it is paused. A chunk that is being emitted is not affected."""
         if self.whole is not None and self.whole.job is job:
             return
-        job.ledger = replace(job.ledger, is_paused=is_paused)
+        job.progress = replace(job.progress, is_paused=is_paused)
         job.let_go()
         if job.hold is not None:
             self.returned += job.hold.given_back()
         self.forget(job)
-        self.notes[job.part] = job.ledger.text()
+        self.notes[job.part] = job.progress.text()
         self._stir.set()
 
     def stir(self) -> None:

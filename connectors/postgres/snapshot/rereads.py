@@ -26,21 +26,21 @@ class Rereads:
 
     reader: RowMapper
     jobs: SnapshotJobs
-    outbox: PendingChunks
+    pending: PendingChunks
     failure: BaseException | None = None
     """Of an estimate, that the next question for rows raises."""
     _estimates: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def begin_again(self, table: CapturedTable, ledger: TableSnapshotProgress) -> None:
+    def begin_again(self, table: CapturedTable, progress: TableSnapshotProgress) -> None:
         """In place of a reading that may be under way."""
         running = self.jobs.of(table)
         if running is not None:
-            self.outbox.forget(running)
+            self.pending.forget(running)
             if running.hold is not None:
-                self.outbox.returned += running.hold.given_back()
+                self.pending.returned += running.hold.given_back()
             running.let_go()
             running.is_over = True
-        job = self.jobs.add(table, ledger)
+        job = self.jobs.add(table, progress)
         if job.awaits_key:
             self.jobs.hold(job)
         self.announce(job)
@@ -48,55 +48,55 @@ class Rereads:
     def announce(self, job: SnapshotJob) -> None:
         """The log hears of it now. It starts once the table was left alone for a while, unless a
         person has to say so."""
-        self.outbox.notes[job.part] = job.ledger.text()
-        if not job.awaits_key and (why := self._held_at_once(job.ledger)):
+        self.pending.notes[job.part] = job.progress.text()
+        if not job.awaits_key and (why := self._held_at_once(job.progress)):
             self._hold(job, why)
-            self.outbox.replacements += self.replacement(job, Phase.QUARANTINED)
+            self.pending.replacements += self.replacement(job, Phase.QUARANTINED)
         else:
             context = self.reader.context
-            settle_ms = 0 if context.until_end or job.ledger.is_permitted else context.settle_ms
+            settle_ms = 0 if context.until_end or job.progress.is_permitted else context.settle_ms
             job.due_ms = context.clock.monotonic_ms() + settle_ms
-            self.outbox.replacements += self.replacement(job, Phase.PENDING)
-            asyncio.get_running_loop().call_later(settle_ms / 1_000, self.outbox.stir)
-        self.outbox.stir()
+            self.pending.replacements += self.replacement(job, Phase.PENDING)
+            asyncio.get_running_loop().call_later(settle_ms / 1_000, self.pending.stir)
+        self.pending.stir()
 
     def permit(self, job: SnapshotJob) -> None:
         """A person has said that it is to begin."""
-        self.begin_again(job.table, job.ledger.permit())
+        self.begin_again(job.table, job.progress.permit())
 
     def stop(self, job: SnapshotJob) -> None:
         """A person has said that it is not to go on. One that is just being handed on is let be."""
-        if self.outbox.whole is None or self.outbox.whole.job is not job:
-            self.begin_again(job.table, job.ledger.stop())
+        if self.pending.whole is None or self.pending.whole.job is not job:
+            self.begin_again(job.table, job.progress.stop())
 
     def is_due(self, job: SnapshotJob) -> bool:
         now_ms = self.reader.context.clock.monotonic_ms()
-        is_waiting = not (job.is_started or job.ledger.is_paused or job.held)
+        is_waiting = not (job.is_started or job.progress.is_paused or job.held)
         return is_waiting and now_ms >= job.due_ms
 
     def start_next(self, lsn: int) -> ChangeBatch | None:
         """The next of the tables that need not wait any longer, or that is held after all. How
         much there is to be read is looked up first."""
         for job in self.jobs.all():
-            if not (self.is_due(job) and lsn >= job.ledger.after):
+            if not (self.is_due(job) and lsn >= job.progress.after):
                 continue
             if job.estimate is None:
                 self._begin_estimate(job)
                 continue
             now_ms = self.reader.context.clock.now_ms()
-            if why := self._held_by_size(job.ledger, job.estimate, now_ms):
+            if why := self._held_by_size(job.progress, job.estimate, now_ms):
                 self._hold(job, why)
                 found = self.replacement(job, Phase.QUARANTINED)
             else:
                 job.is_started = True
-                job.ledger = job.ledger.start(now_ms)
+                job.progress = job.progress.start(now_ms)
                 logger.info("%s: rows are read again: %s", job.table.table, job.estimate.in_words())
                 found = self.replacement(job, Phase.STARTED)
-            return ChangeBatch((), {job.part: job.ledger.text()}, replacements=found)
+            return ChangeBatch((), {job.part: job.progress.text()}, replacements=found)
         return None
 
     def replacement(self, job: SnapshotJob, phase: Phase) -> tuple[Replacement, ...]:
-        why = job.ledger.reread
+        why = job.progress.reread
         if job.held:
             why = f"{why}; {job.held}"
         elif phase is Phase.STARTED and job.estimate is not None:
@@ -123,19 +123,19 @@ class Rereads:
         for task in [*self._estimates]:
             await let_go(task)
 
-    def _held_at_once(self, ledger: TableSnapshotProgress) -> str:
-        if ledger.is_permitted:
+    def _held_at_once(self, progress: TableSnapshotProgress) -> str:
+        if progress.is_permitted:
             return ""
-        if ledger.is_stopped:
+        if progress.is_stopped:
             return "its reading was stopped"
-        return held_by_kind(ledger.kinds, self.reader.context.schema_changes)
+        return held_by_kind(progress.kinds, self.reader.context.schema_changes)
 
     def _held_by_size(
-        self, ledger: TableSnapshotProgress, estimate: RereadEstimate, now_ms: int
+        self, progress: TableSnapshotProgress, estimate: RereadEstimate, now_ms: int
     ) -> str:
-        if ledger.is_permitted:
+        if progress.is_permitted:
             return ""
-        if ledger.is_one_too_many(now_ms):
+        if progress.is_one_too_many(now_ms):
             return "it was read again twice within the last hour"
         return estimate.forbids(self.reader.settings.snapshot.reread_max_rows)
 
@@ -167,4 +167,4 @@ class Rereads:
         self._estimates.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = error
-        self.outbox.stir()
+        self.pending.stir()

@@ -32,7 +32,7 @@ class SnapshotSignals:
 
     reader: RowMapper
     jobs: SnapshotJobs
-    outbox: PendingChunks
+    pending: PendingChunks
     rereads: Rereads
 
     async def fulfil(self, control: Control) -> None:
@@ -50,8 +50,8 @@ class SnapshotSignals:
 
     def _taken_up(self, control: Control, how: str, finding: Diagnostic | None) -> None:
         self.reader.context.report(Remark(KIND, finding))
-        self.outbox.notes[f"{CONTROL}{control.id}"] = how
-        self.outbox.stir()
+        self.pending.notes[f"{CONTROL}{control.id}"] = how
+        self.pending.stir()
 
     async def _fulfil(self, control: Control) -> None:
         name = "" if control.table is None else str(control.table)
@@ -68,13 +68,13 @@ class SnapshotSignals:
                 await self._start(control, name)
             case "pause":
                 for job in self._choose(name):
-                    self.outbox.pause(job, is_paused=True)
+                    self.pending.pause(job, is_paused=True)
             case "resume":
                 for job in self._choose(name):
                     self._resume(job, is_named=bool(name))
             case "stop":
                 for job in self._choose(name):
-                    (self.rereads.stop if job.ledger.reread else self.outbox.finish)(job)
+                    (self.rereads.stop if job.progress.reread else self.pending.finish)(job)
             case _:
                 raise SourceRejected("a snapshot does not support this signal", action=action)
 
@@ -89,17 +89,17 @@ class SnapshotSignals:
         if job.held and is_named:
             self.rereads.permit(job)
         else:
-            self.outbox.pause(job, is_paused=False)
+            self.pending.pause(job, is_paused=False)
 
     async def _start(self, control: Control, name: str) -> None:
         where = control.options.get(WHERE, "")
         tables = [self.jobs.tables[name]] if name else list(self.jobs.tables.values())
         for table in tables:
             running = self.jobs.of(table)
-            if running is not None and running.ledger.reread and not running.is_started:
+            if running is not None and running.progress.reread and not running.is_started:
                 self._permit(running, where)
                 continue
-            if running is not None and name and running.ledger.signal != control.id:
+            if running is not None and name and running.progress.signal != control.id:
                 raise SourceRejected(
                     "the table is being read already",
                     table=name,
@@ -110,14 +110,14 @@ class SnapshotSignals:
             if where:
                 await self._check(table, where)
             job = self.jobs.add(table, TableSnapshotProgress(signal=control.id, where=where))
-            self.outbox.notes[job.part] = job.ledger.text()
+            self.pending.notes[job.part] = job.progress.text()
 
     def _permit(self, job: SnapshotJob, where: str) -> None:
         if where:
             raise SourceRejected(
                 "a table that differs from its source can only be read as a whole",
                 table=str(job.table.table),
-                why=job.ledger.reread,
+                why=job.progress.reread,
                 hint="leave --where out",
             )
         self.rereads.permit(job)

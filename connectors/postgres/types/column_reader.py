@@ -13,7 +13,7 @@ from headwater.core_log.model.table_schema import Column
 from headwater.core_log.rows.rejects import UNFIT
 
 ReadColumn = Callable[[pa.StringArray], pa.Array]
-"""Null where the text is null. Raises one of `rejecting.UNFIT` for values that the type cannot
+"""Null where the text is null. Raises one of `rejects.UNFIT` for values that the type cannot
 hold."""
 
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -41,7 +41,7 @@ class CopyFormat:
     """Values in the server's binary form, if that costs both sides less than text."""
 
     read: Callable[[pa.BinaryArray], pa.Array]
-    """Raises one of `rejecting.UNFIT` for values that the column's type cannot hold."""
+    """Raises one of `rejects.UNFIT` for values that the column's type cannot hold."""
     text: Callable[[pa.BinaryArray], pa.StringArray]
     """Returns the server's text form, for the few values that are displayed."""
 

@@ -157,31 +157,31 @@ class PgoutputDecoder:
         if not count:
             return None, 0
         used = int(self._starts[count]) if count < len(self._starts) else self._walked
-        stretch = MessageColumns(buffer, self._starts[:count], self._tags[:count], used)
-        few = self._few(stretch) if count <= self._few_frames else None
-        wal_batch = few or self._wal_batch(stretch)
+        messages = MessageColumns(buffer, self._starts[:count], self._tags[:count], used)
+        few = self._few(messages) if count <= self._few_frames else None
+        wal_batch = few or self._wal_batch(messages)
         self._starts, self._tags = self._starts[count:] - used, self._tags[count:]
         self._walked, self._whole = self._walked - used, 0
         self.bytes_wanted = max(0, self.bytes_wanted - used)
         return wal_batch, used
 
-    def _few(self, stretch: MessageColumns) -> WalBatch | None:
+    def _few(self, messages: MessageColumns) -> WalBatch | None:
         if self._open is not None:
             return None
-        wal_batch = few_transactions(stretch, self._relations, self._position)
+        wal_batch = few_transactions(messages, self._relations, self._position)
         if wal_batch is not None and wal_batch.position is not None:
             self._position = wal_batch.position
         return wal_batch
 
-    def _wal_batch(self, stretch: MessageColumns) -> WalBatch:
-        stretch.check()
-        transactions, opened = stretch.transactions(self._open)
-        counted = stretch.has_index()
-        is_open = stretch.goes_on(self._open is not None, counted)
-        before = stretch.counted_before(counted, opened, self._open)
-        events = self._events(stretch, opened, before)
+    def _wal_batch(self, messages: MessageColumns) -> WalBatch:
+        messages.check()
+        transactions, opened = messages.transactions(self._open)
+        counted = messages.has_index()
+        is_open = messages.goes_on(self._open is not None, counted)
+        before = messages.counted_before(counted, opened, self._open)
+        events = self._events(messages, opened, before)
         ends = transactions.end_lsns[transactions.end_lsns >= 0]
-        kept_alive, is_wanted = stretch.keepalives(is_open)
+        kept_alive, is_wanted = messages.keepalives(is_open)
         said = [each.lsn for each in events if isinstance(each, WalMessage)]
         self._position = max([self._position, *ends.tolist()[-1:], *kept_alive, *said])
         self._open = None
@@ -201,29 +201,29 @@ class PgoutputDecoder:
         )
 
     def _events(
-        self, stretch: MessageColumns, opened: Int64Array, indexes: Int64Array
+        self, messages: MessageColumns, opened: Int64Array, indexes: Int64Array
     ) -> list[WalEvent]:
         """Returns rows by table, with a break at each truncate or new schema of a table."""
-        events, since, tags = list[WalEvent](), 0, stretch.tags
+        events, since, tags = list[WalEvent](), 0, messages.tags
         for at in np.flatnonzero(IS_RARE[tags]).tolist():
-            body = stretch.body(at)
+            body = messages.body(at)
             tag = tags[at]
             if tag == RELATION:
                 relation = read_relation(body)
                 known = self._relations.get(relation.oid)
                 if known is not None and known != relation:
-                    events += self._rows(stretch, since, at, opened, indexes)
+                    events += self._rows(messages, since, at, opened, indexes)
                     since = at
                 self._relations[relation.oid] = relation
             elif tag == TRUNCATE:
-                events += self._rows(stretch, since, at, opened, indexes)
+                events += self._rows(messages, since, at, opened, indexes)
                 since = at
                 truncated = tuple(self._relation(oid) for oid in read_truncate(body))
-                lsn, transaction = int(stretch.lsns([at])[0]), int(opened[at])
+                lsn, transaction = int(messages.lsns([at])[0]), int(opened[at])
                 events.append(TruncateMessage(truncated, lsn, transaction, int(indexes[at])))
             else:
                 events.append(_message(body, int(opened[at]), int(indexes[at])))
-        return events + self._rows(stretch, since, len(tags), opened, indexes)
+        return events + self._rows(messages, since, len(tags), opened, indexes)
 
     def _relation(self, oid: int) -> Relation:
         found = self._relations.get(oid)
@@ -232,38 +232,45 @@ class PgoutputDecoder:
         return found
 
     def _rows(
-        self, stretch: MessageColumns, begin: int, end: int, opened: Int64Array, indexes: Int64Array
+        self,
+        messages: MessageColumns,
+        begin: int,
+        end: int,
+        opened: Int64Array,
+        indexes: Int64Array,
     ) -> list[RowChanges]:
-        rows = np.flatnonzero(IS_ROW[stretch.tags[begin:end]]) + begin
+        rows = np.flatnonzero(IS_ROW[messages.tags[begin:end]]) + begin
         if not len(rows):
             return []
         found = list[RowChanges]()
-        for oid, members in stretch.by_relation(rows):
-            changes = self._changes(stretch, self._relation(oid), members)
+        for oid, members in messages.by_relation(rows):
+            changes = self._changes(messages, self._relation(oid), members)
             found.append(replace(changes, transactions=opened[members], indexes=indexes[members]))
         return found
 
-    def _changes(self, stretch: MessageColumns, relation: Relation, rows: Int64Array) -> RowChanges:
-        operations, kinds = stretch.tags[rows], stretch.kinds(rows)
+    def _changes(
+        self, messages: MessageColumns, relation: Relation, rows: Int64Array
+    ) -> RowChanges:
+        operations, kinds = messages.tags[rows], messages.kinds(rows)
         columns = len(relation.columns)
         old_kinds = np.where(kinds == NEW, 0, kinds).astype(np.uint8)
         is_old_known = (operations == UPDATE) & (old_kinds != 0)
         _check_kinds(operations, kinds)
-        starts, old, is_old_bad = stretch.starts[rows] + HEAD_BYTES + 6, None, False
+        starts, old, is_old_bad = messages.starts[rows] + HEAD_BYTES + 6, None, False
         if is_old_known.any():
             with_old = np.flatnonzero(is_old_known)
-            stops = stretch.stops[rows[with_old]]
-            spans = self._spans(stretch, starts[with_old], stops, columns)
-            if not (stretch.buffer[spans.after] == NEW).all():
+            stops = messages.stops[rows[with_old]]
+            spans = self._spans(messages, starts[with_old], stops, columns)
+            if not (messages.buffer[spans.after] == NEW).all():
                 raise DecodeError("an update in the stream has no new row")
             starts[with_old] = spans.after + 1
-            if (starts >= stretch.stops[rows]).any():
+            if (starts >= messages.stops[rows]).any():
                 raise DecodeError("a row of the stream ends too early")
-            old, is_old_bad = self._old(stretch, spans, is_old_known)
-        spans = self._spans(stretch, starts, stretch.stops[rows], columns)
-        if not np.array_equal(spans.after, stretch.stops[rows]):
+            old, is_old_bad = self._old(messages, spans, is_old_known)
+        spans = self._spans(messages, starts, messages.stops[rows], columns)
+        if not np.array_equal(spans.after, messages.stops[rows]):
             raise DecodeError("a row of the stream does not end where its message does")
-        texts, is_bad = self._texts(stretch, spans)
+        texts, is_bad = self._texts(messages, spans)
         unknown = np.empty(0, np.int64)
         return RowChanges(
             relation,
@@ -272,41 +279,41 @@ class PgoutputDecoder:
             _find_unchanged(spans),
             old,
             old_kinds,
-            stretch.lsns(rows),
+            messages.lsns(rows),
             transactions=unknown,
             indexes=unknown,
             has_unreadable=is_bad or is_old_bad,
         )
 
     def _spans(
-        self, stretch: MessageColumns, starts: Int64Array, stops: Int64Array, columns: int
+        self, messages: MessageColumns, starts: Int64Array, stops: Int64Array, columns: int
     ) -> FieldSpans:
         """Splits rows from their number of columns on."""
-        counts = stretch.shorts(starts)
+        counts = messages.shorts(starts)
         if (counts != columns).any():
             raise DecodeError(
                 "a row of the stream has another number of values than its table columns"
             )
-        spans = self._kernels.spans(stretch.buffer, starts + 2, stops, columns)
+        spans = self._kernels.spans(messages.buffer, starts + 2, stops, columns)
         if (spans.after < 0).any():
             raise DecodeError("a row of the stream breaks its own format")
         return spans
 
     def _texts(
-        self, stretch: MessageColumns, spans: FieldSpans
+        self, messages: MessageColumns, spans: FieldSpans
     ) -> tuple[tuple[pa.StringArray, ...], bool]:
         """Returns the texts, and whether one of them is unreadable."""
         gaps = np.flatnonzero(~spans.are_texts).tolist()
         missing = {column: spans.marks[column] != TEXT for column in gaps}
         if not spans.marks.size:
             return (), False
-        return all_values(self._kernels, stretch.buffer, spans.bounds, missing)
+        return all_values(self._kernels, messages.buffer, spans.bounds, missing)
 
     def _old(
-        self, stretch: MessageColumns, spans: FieldSpans, is_known: BoolArray
+        self, messages: MessageColumns, spans: FieldSpans, is_known: BoolArray
     ) -> tuple[tuple[pa.StringArray, ...], bool]:
         """Returns old rows beside the new ones, null if there is none."""
-        found, is_bad = self._texts(stretch, spans)
+        found, is_bad = self._texts(messages, spans)
         if is_known.all():
             return found, is_bad
         places = places_of(is_known, ~is_known)

@@ -107,24 +107,26 @@ def whole_of_few(tags: UInt8Array, is_open: bool) -> tuple[int, bool]:
 
 
 def few_transactions(
-    stretch: MessageColumns, relations: Mapping[int, Relation], position: int
+    messages: MessageColumns, relations: Mapping[int, Relation], position: int
 ) -> WalBatch | None:
     """Returns the transactions; None if one is not whole, or has anything rare or invalid, which is
     left to the decoder by columns."""
     try:
-        return _wal_batch(stretch, relations, position)
+        return _wal_batch(messages, relations, position)
     except _Unusual:
         return None
 
 
 def _wal_batch(
-    stretch: MessageColumns, relations: Mapping[int, Relation], position: int
+    messages: MessageColumns, relations: Mapping[int, Relation], position: int
 ) -> WalBatch:
-    stops = stretch.stops.tolist()
-    content = stretch.buffer[: stops[-1]].tobytes()
+    stops = messages.stops.tolist()
+    content = messages.buffer[: stops[-1]].tobytes()
     begun, ends = list[tuple[int, int, int, int]](), list[int]()
     rows, index, is_wanted = dict[int, _Rows](), 0, False
-    for start, stop, tag in zip(stretch.starts.tolist(), stops, stretch.tags.tolist(), strict=True):
+    for start, stop, tag in zip(
+        messages.starts.tolist(), stops, messages.tags.tolist(), strict=True
+    ):
         is_open = len(begun) > len(ends)
         if tag == KEEPALIVE and not is_open and stop - start >= _LSN_AT + _KEEPALIVE.size:
             reached, _, wants = _KEEPALIVE.unpack_from(content, start + _LSN_AT)

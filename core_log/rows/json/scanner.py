@@ -164,9 +164,9 @@ def is_ready_for(rows: int) -> bool:
     return _scan().now
 
 
-def hurry() -> None:
+def wait_until_loaded() -> None:
     """Waits for the compiled scan, if there is a compiler."""
-    _scan().hurry()
+    _scan().wait_until_loaded()
 
 
 @cache

@@ -402,7 +402,7 @@ class Slicer:
             return None
         cut = self._cut
         if cut is None:  # only records older than every boundary so far
-            moves = self._portion(moves)
+            moves = self._first_part(moves)
         else:
             moves = moves | {self._home: self._commits.next_offset}
         self._records = self._bytes = 0
@@ -468,21 +468,21 @@ class Slicer:
             except PositionLost as error:
                 self.lose(part.topic, error)
 
-    def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _first_part(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Returns a reasonable part of a range without boundaries. The partitions of a topic stay
         together, because a truncate is one event in all of them."""
         left = max(PREHISTORY_RECORDS, self._limits.records)
-        portion: dict[TopicPartition, int] = {}
+        part_ends: dict[TopicPartition, int] = {}
         for topic in sorted({partition.topic for partition in moves}):
             theirs = {part: end for part, end in moves.items() if part.topic == topic}
             if len(theirs) == 1:
                 [(part, end)] = theirs.items()
                 theirs = {part: min(end, self._offsets.get(part, 0) + left)}
-            portion |= theirs
+            part_ends |= theirs
             left -= sum(end - self._offsets.get(part, 0) for part, end in theirs.items())
             if left <= 0:
                 break
-        return portion
+        return part_ends
 
     def _start_of(self, partition: TopicPartition) -> AppliedOffset:
         if partition == self._home and self._of_another_log is not None:

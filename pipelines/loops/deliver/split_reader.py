@@ -98,8 +98,8 @@ class LogSplitReader:
             applied.next_offset - start[part].next_offset for part, applied in end.items()
         )
         if records >= record_views.WORTH_RECORDS:  # splits have a check, samples do not
-            record_views.hurry()
-            scanner.hurry()
+            record_views.wait_until_loaded()
+            scanner.wait_until_loaded()
         changes = self._changes(start, end, heard, fetch_bytes=records * RECORD_BYTES)
         with asyncio.Runner() as runner:
             # `runner.run` would set a signal handler for each, and format every result as text.

@@ -23,7 +23,7 @@ from headwater.pipelines.time_travel.history.cut_points import CutPoint, Ends, c
 from headwater.sinks.evolution import holds, is_strict_beside
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
-PORTION_RECORDS = 500_000
+SLICE_RECORDS = 500_000
 """Records of a partition applied at once, or the sink's own limit if it is larger: a lake rewrites
 files with every slice."""
 BEGIN_ANEW = "begin the copy anew: drop it there, or choose another place with --into"
@@ -76,12 +76,12 @@ async def replay(
         changes = delivery.reader.read(part)
         return changes if through is None else through(changes)
 
-    records = max(PORTION_RECORDS, getattr(part.settings, "slice_rows", 0))
+    records = max(SLICE_RECORDS, getattr(part.settings, "slice_rows", 0))
     wanted = sum(end[each] - at for each, at in offsets.items())
     truncated = await CommitIndex(log, loaded.name).find_truncated(offsets, end)
     changes = done = 0
     for topic in topics:
-        while moves := _portion(topic, offsets, end, records=records):
+        while moves := _next_ends(topic, offsets, end, records=records):
             kept = await log.retained_ranges(moves)
             _check_whole(offsets, kept, dropped_before)
             part_of_it = Slice(
@@ -154,7 +154,7 @@ def _begun_anew(lost: PositionLost) -> PositionLost:
     return PositionLost(lost.problem, hint=BEGIN_ANEW, **lost.facts)
 
 
-def _portion(
+def _next_ends(
     topic: str, offsets: Mapping[TopicPartition, int], end: Ends, *, records: int
 ) -> dict[TopicPartition, int]:
     """Returns a part of a single partition; several partitions stay together, because a truncate is

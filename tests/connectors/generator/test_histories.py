@@ -108,9 +108,9 @@ def test_changes_are_counted_without_making_them(settings: GeneratorSettings) ->
 
     counts = [
         sum(
-            len(stretch.transactions)
+            len(part.transactions)
             for generated in generated_batches(history, at, at + 1, rows_max=10_000)
-            for stretch in generated.stretches
+            for part in generated.parts
         )
         for at in range(60)
     ]
@@ -131,11 +131,11 @@ def test_a_batch_holds_whole_transactions_in_their_order(settings: GeneratorSett
         (generated,) = generated_batches(history, at, end, rows_max=10_000)
         numbers = [
             place
-            for stretch in generated.stretches
-            for place in zip(stretch.transactions.tolist(), stretch.indexes.tolist(), strict=True)
+            for part in generated.parts
+            for place in zip(part.transactions.tolist(), part.indexes.tolist(), strict=True)
         ]
-        for stretch in generated.stretches:
-            places = list(zip(stretch.transactions.tolist(), stretch.indexes.tolist(), strict=True))
+        for part in generated.parts:
+            places = list(zip(part.transactions.tolist(), part.indexes.tolist(), strict=True))
             assert places == sorted(places)
         assert {number for number, _ in numbers} == set(range(at, end))
         for number in range(at, end):

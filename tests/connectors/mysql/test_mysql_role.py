@@ -10,7 +10,7 @@ import pytest
 from headwater.connectors.mysql.ddl_rehearsal import rehearse
 from headwater.connectors.mysql.doctor import examine
 from headwater.connectors.mysql.settings import MysqlSettings
-from headwater.connectors.mysql.snapshot.consistent_read import standing_still
+from headwater.connectors.mysql.snapshot.consistent_snapshot import consistent_snapshot
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.mysql.conftest import MysqlGuest
@@ -46,7 +46,7 @@ async def test_the_rights_of_the_page_are_enough(role: MysqlGuest) -> None:
     assert sorted(row["id"] for row in told.fold("t").values()) == [1, 2]
     assert told.letters("keyless").count("r") == 2
 
-    async with standing_still(role.settings(), source_context(), told.positions) as still:
+    async with consistent_snapshot(role.settings(), source_context(), told.positions) as still:
         rows = still.rows(TableId(role.database, "t"))
         assert sum([len(changes) async for changes in rows]) == 2
 

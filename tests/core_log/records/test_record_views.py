@@ -37,7 +37,7 @@ def speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     monkeypatch.setattr(record_views, "COMPILED_RECORDS_MIN", 0)
     monkeypatch.setenv("HEADWATER_SPEED", request.param)
     record_views._walk.cache_clear()
-    record_views._walk().hurry()
+    record_views._walk().wait_until_loaded()
     record_views._walk().wait()
     assert chosen_speed() == request.param
     return str(request.param)
@@ -112,7 +112,7 @@ def test_records_are_found_as_they_are_read_one_by_one(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_views, "COMPILED_RECORDS_MIN", 0 if twin == "fast" else 1 << 40)
-        record_views._walk().hurry()
+        record_views._walk().wait_until_loaded()
         record_views._walk().wait()
         for from_offset in (0, start):
             found = locate(data, scratch, from_offset=from_offset)
@@ -177,7 +177,7 @@ def test_damage_under_a_sound_checksum_is_found_by_both(twin: str, place: int, p
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_views, "COMPILED_RECORDS_MIN", 0 if twin == "fast" else 1 << 40)
-        record_views._walk().hurry()
+        record_views._walk().wait_until_loaded()
         record_views._walk().wait()
         if expected is None:
             with pytest.raises(DecodeError):

@@ -111,7 +111,7 @@ async def test_a_record_that_nothing_overtook_is_applied_and_its_letter_is_gone(
 async def test_more_than_a_batch_may_hold_goes_back_in_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(redriving, "PORTION_BYTES_MAX", 1)
+    monkeypatch.setattr(redriving, "BATCH_BYTES_MAX", 1)
     script = [created(1, "a"), created(2, "b"), created(3, "c"), updated(2, "new")]
     world = await world_of(script, aside={0, 1, 2})
 

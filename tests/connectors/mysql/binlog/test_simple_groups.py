@@ -37,7 +37,7 @@ def reading_of(guest: MysqlGuest, history: Callable[[], None]) -> tuple[list[byt
     transport = BinlogTransport(connection)
     transport.start(server, DumpStart(place, gtids, waits=False), server_id=0, heartbeat_s=1.0)
     events = list[bytes]()
-    while burst := transport.burst(1 << 20):
+    while burst := transport.wait_for_events(1 << 20):
         events += burst
     connection.close()
 

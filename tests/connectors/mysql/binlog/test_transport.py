@@ -57,7 +57,7 @@ def test_events_come_whole_however_the_packets_are_cut() -> None:
     found: list[bytes] = []
     with pytest.raises(SourceUnavailable, match="closed"):
         while True:
-            found += stream.burst(10_000)
+            found += stream.wait_for_events(10_000)
 
     assert found == events
 
@@ -69,7 +69,7 @@ def test_an_event_of_several_packets_is_joined() -> None:
     head, rest = whole[: transport.PACKET_BYTES_MAX], whole[transport.PACKET_BYTES_MAX :]
     stream = transport_of(packet(head) + packet(rest))
 
-    assert stream.burst(1) == [event]
+    assert stream.wait_for_events(1) == [event]
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_an_event_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     endless = packet(b"\0" * transport.PACKET_BYTES_MAX) * 2
 
     with pytest.raises(DecodeError, match="larger"):
-        transport_of(endless).burst(1)
+        transport_of(endless).wait_for_events(1)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_errors_of_a_stream_are_told_apart_by_their_words(
     payload = b"\xff" + code.to_bytes(2, "little") + b"#HY000" + said.encode()
 
     with pytest.raises(kind, match=words):
-        transport_of(packet(payload)).burst(1)
+        transport_of(packet(payload)).wait_for_events(1)
     assert isinstance(stream_error(code, said), kind)
 
 
 def test_the_end_of_a_stream_is_no_end_of_the_history() -> None:
     with pytest.raises(SourceUnavailable, match="ended"):
-        transport_of(packet(b"\xfe\0\0\2\0")).burst(1)
+        transport_of(packet(b"\xfe\0\0\2\0")).wait_for_events(1)

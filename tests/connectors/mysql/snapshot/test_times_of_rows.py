@@ -77,7 +77,7 @@ async def test_rows_that_wait_for_a_stream_behind_have_the_time_at_which_they_we
             mysql_guest.execute("INSERT INTO t VALUES (9, 0)", "SELECT sleep(0.01)")
 
     monkeypatch.setattr(RateLimit, "passing", passed)
-    for name in ("QUICK_BYTES_MAX", "BURST_BYTES"):
+    for name in ("QUICK_BYTES_MAX", "EVENTS_BYTES_MAX"):
         monkeypatch.setattr(follower, name, 1)
     async with running(mysql_guest, hold=fall_behind) as story:
         await story.came_last("t", 9)

@@ -13,7 +13,7 @@ from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import replication_slot
-from headwater.connectors.postgres.slot.resume_check import stand
+from headwater.connectors.postgres.slot.resume_check import check_resume
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.core_log.foundation.errors import PositionLost, SourceUnavailable
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
@@ -64,7 +64,7 @@ async def positioned(settings: PostgresSettings, *, has_failover: bool) -> dict[
     line = await connect(settings, replication=True)
     async with line:
         made = await replication_slot.create(line, SLOT, has_failover=has_failover, exports=False)
-        server = (await stand(line, settings, SLOT, {})).server
+        server = (await check_resume(line, settings, SLOT, {})).server
     return {"stream": lsn_text(made.consistent_lsn), "server": server.part}
 
 
@@ -78,14 +78,14 @@ async def test_a_slot_of_which_the_standby_has_a_copy_is_gone_on_with_on_a_new_t
         alone = settings.model_copy(update={"url": SecretStr(copy.address)})
         async with await connect(alone, replication=True) as line:
             with pytest.raises(SourceUnavailable, match="the server is a standby"):
-                await stand(line, alone, SLOT, position)
+                await check_resume(line, alone, SLOT, position)
         primary.kill()
         copy.promote()
 
         async with await connect(settings, replication=True) as line:
-            standing = await stand(line, settings, SLOT, position)
+            standing = await check_resume(line, settings, SLOT, position)
             with pytest.raises(PositionLost, match="left timeline 1 at"):
-                await stand(line, settings, SLOT, position | {"stream": "7FFF/0"})
+                await check_resume(line, settings, SLOT, position | {"stream": "7FFF/0"})
 
         assert lsn_text(standing.start or 0) == position["stream"]
         assert standing.server.part.endswith("/2")
@@ -133,7 +133,7 @@ async def test_a_position_without_a_kept_copy_is_lost_and_said_to_be() -> None:
 
         async with await connect(settings, replication=True) as line:
             with pytest.raises(PositionLost, match="the replication slot is gone"):
-                await stand(line, settings, SLOT, position)
+                await check_resume(line, settings, SLOT, position)
 
 
 async def test_a_standby_is_read_as_its_primary_is() -> None:

@@ -14,7 +14,7 @@ from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import former_reader, replication_slot
 from headwater.connectors.postgres.slot.former_reader import FormerReader, once_free
 from headwater.connectors.postgres.slot.replication_slot import reader_name
-from headwater.connectors.postgres.slot.resume_check import stand
+from headwater.connectors.postgres.slot.resume_check import check_resume
 from headwater.connectors.source import Remark, SourceReport
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceUnavailable
@@ -83,7 +83,7 @@ async def test_a_reader_that_answers_the_server_is_another_run(
     await line.execute(b"SET wal_sender_timeout = '100ms'")
 
     def attempt() -> Any:
-        return stand(line, settings, NAME, {})
+        return check_resume(line, settings, NAME, {})
 
     async with line, silent_reader(guest, ended_after="0") as pid:
         with pytest.raises(SourceUnavailable, match="another run of this pipeline") as refused:

@@ -12,7 +12,12 @@ from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
 from headwater.connectors.postgres.settings import PostgresSettings, SnapshotSettings
 from headwater.connectors.postgres.slot import replication_slot
 from headwater.connectors.postgres.slot.replication_slot import Slot
-from headwater.connectors.postgres.slot.resume_check import ServerState, judge, stand, switches_in
+from headwater.connectors.postgres.slot.resume_check import (
+    ServerState,
+    check_resume,
+    judge,
+    switches_in,
+)
 from headwater.core_log.foundation.errors import (
     DecodeError,
     PositionLost,
@@ -98,19 +103,19 @@ async def test_a_slot_dropped_and_made_again_by_somebody_is_a_gap_and_never_a_si
     line, settings = await streaming(guest)
     async with line:
         made = await replication_slot.create(line, "headwater_shop", exports=False)
-        server = (await stand(line, settings, "headwater_shop", {})).server
+        server = (await check_resume(line, settings, "headwater_shop", {})).server
         position = {"stream": lsn_text(made.consistent_lsn), "server": server.part}
-        same = await stand(line, settings, "headwater_shop", position)
+        same = await check_resume(line, settings, "headwater_shop", position)
         guest.execute(
             "SELECT pg_drop_replication_slot('headwater_shop')",
             "CREATE TABLE missed (id int)",
         )
         with pytest.raises(PositionLost, match="the replication slot is gone"):
-            await stand(line, settings, "headwater_shop", position)
+            await check_resume(line, settings, "headwater_shop", position)
         await replication_slot.create(line, "headwater_shop", exports=False)
 
         with pytest.raises(PositionLost, match="made it anew") as lost:
-            await stand(line, settings, "headwater_shop", position)
+            await check_resume(line, settings, "headwater_shop", position)
 
     assert same.start == made.consistent_lsn
     assert "position_mismatch: resnapshot" in lost.value.hint
@@ -123,7 +128,7 @@ async def test_another_server_at_the_same_address_is_recognised(guest: Guest) ->
         position = {"stream": lsn_text(made.consistent_lsn), "server": "7001/1"}
 
         with pytest.raises(PositionLost, match="this is another server"):
-            await stand(line, settings, "headwater_shop", position)
+            await check_resume(line, settings, "headwater_shop", position)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ async def test_a_lost_position_reads_all_again_if_the_file_says_so(
 ) -> None:
     line, settings = await streaming(guest, **choice)
     async with line:
-        standing = await stand(line, settings, "headwater_shop", {"stream": "0/1"})
+        standing = await check_resume(line, settings, "headwater_shop", {"stream": "0/1"})
 
     assert (standing.start, standing.lost) == (None, "the replication slot is gone")
 
@@ -144,7 +149,7 @@ async def test_a_slot_of_another_kind_is_never_read_nor_dropped(guest: Guest) ->
     line, settings = await streaming(guest)
     async with line:
         with pytest.raises(SourceRejected, match="another kind, plugin or database"):
-            await stand(line, settings, "headwater_shop", {})
+            await check_resume(line, settings, "headwater_shop", {})
 
 
 async def test_a_slot_that_somebody_streams_from_is_waited_for(guest: Guest) -> None:
@@ -162,7 +167,7 @@ async def test_a_slot_that_somebody_streams_from_is_waited_for(guest: Guest) -> 
             continue
 
         with pytest.raises(SourceUnavailable, match="another reader streams from the slot"):
-            await stand(line, settings, "headwater_shop", {})
+            await check_resume(line, settings, "headwater_shop", {})
         with pytest.raises(SourceRejected, match="another reader streams from the slot"):
             await replication_slot.drop(line, "headwater_shop")
         assert await replication_slot.drop(line, "headwater_shop", ends_reader=True)

@@ -59,9 +59,9 @@ class Follower:
     """What the source does: streams at its own pace, and reads chunks beside."""
 
     def __init__(
-        self, table: SimulatedTable, log: Log, *, at: int, ledger: TableSnapshotProgress
+        self, table: SimulatedTable, log: Log, *, at: int, progress: TableSnapshotProgress
     ) -> None:
-        self.table, self.log, self.at, self.ledger = table, log, at, ledger
+        self.table, self.log, self.at, self.progress = table, log, at, progress
         self.watch = StreamedKeys()
         self.begin()
         self.todo: list[Chunk] = []
@@ -99,12 +99,14 @@ class Follower:
     def advance(self) -> None:
         self.writers &= self.table.writers()
         may_begin = self.watch.is_on and not self.writers
-        if self.ledger.is_read or (self.window is None and not may_begin):
+        if self.progress.is_read or (self.window is None and not may_begin):
             return
-        if not self.ledger.has_begun:
-            self.ledger = TableSnapshotProgress(self.table.snapshot(), (LeafProgress(1, 1, PAGES),))
+        if not self.progress.has_begun:
+            self.progress = TableSnapshotProgress(
+                self.table.snapshot(), (LeafProgress(1, 1, PAGES),)
+            )
         elif self.window is None:
-            self.todo = self.todo or chunks_of(self.ledger.leaves, pages_each=[1])
+            self.todo = self.todo or chunks_of(self.progress.leaves, pages_each=[1])
             self.chunk, self.window = self.todo.pop(0), self.watch.open()
         elif self.read is None:
             self._read(self.window)
@@ -126,8 +128,8 @@ class Follower:
 
     def _is_old(self, version: Version) -> bool:
         """What `View.condition_since` says in SQL."""
-        since = self.ledger.snapshot
-        assert since is not None, "the ledger has begun"
+        since = self.progress.snapshot
+        assert since is not None, "the snapshot has begun"
         if not since.is_of_first_epoch:
             return True
         return version.xmin < since.xmax and version.xmin not in since.running
@@ -143,7 +145,7 @@ class Follower:
         left = window.drop_streamed(rows)
         self.log.reads += left.column("id").to_pylist()
         self.log.take(changes(left, [Operation.READ] * left.num_rows))
-        self.ledger = self.ledger.with_read(1, self.chunk.pages, rows=len(read))
+        self.progress = self.progress.with_read(1, self.chunk.pages, rows=len(read))
         self.window = self.read = None
 
 
@@ -171,7 +173,7 @@ def test_the_fold_of_rows_and_changes_is_the_table(
                 table,
                 log,
                 at=follower.at,
-                ledger=TableSnapshotProgress.parse(follower.ledger.text()),
+                progress=TableSnapshotProgress.parse(follower.progress.text()),
             )
     table.settle()
     drain(follower, random)
@@ -185,18 +187,18 @@ def begun(table: SimulatedTable, log: Log, random: Random) -> Follower:
     """Either a slot was made, or the table was added to a publication that is streamed."""
     if random.random() < 0.5:
         table.settle()  # a slot waits for whoever writes
-        ledger = TableSnapshotProgress(table.snapshot(), (LeafProgress(1, 1, PAGES),))
-        return Follower(table, log, at=len(table.stream), ledger=ledger)
+        progress = TableSnapshotProgress(table.snapshot(), (LeafProgress(1, 1, PAGES),))
+        return Follower(table, log, at=len(table.stream), progress=progress)
     at = random.randint(max(0, len(table.stream) - 3), len(table.stream))
     for transaction in [*table.stream, *table.running.values()]:
         for change in transaction.changes:
             change.is_published = False
-    return Follower(table, log, at=at, ledger=TableSnapshotProgress())
+    return Follower(table, log, at=at, progress=TableSnapshotProgress())
 
 
 def drain(follower: Follower, random: Random) -> None:
     for _ in range(ENOUGH):
-        if follower.ledger.is_read and follower.at == len(follower.table.stream):
+        if follower.progress.is_read and follower.at == len(follower.table.stream):
             return
         follower.step(random)
     raise AssertionError("it comes to an end")

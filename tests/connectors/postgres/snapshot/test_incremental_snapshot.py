@@ -150,7 +150,7 @@ async def test_a_condition_that_is_none_is_refused_before_it_is_written_down(gue
     await until(lambda: folded.positions.get("control/w") == "refused")  # and so for good
     reading.cancel()
     await asyncio.wait([reading])
-    assert ledger_of(folded).is_done
+    assert progress_of(folded).is_done
     remark = next(each for each in reversed(said) if isinstance(each, Remark))
     assert remark.finding is not None and "condition cannot be used" in remark.finding.problem
 
@@ -170,7 +170,7 @@ async def test_a_reading_rests_over_restarts_until_it_is_to_go_on(guest: Guest) 
     before = len(folded.reads)
     await until_equal(folded, guest)
     assert len(folded.reads) == before
-    assert ledger_of(folded).is_paused
+    assert progress_of(folded).is_paused
     reading = asyncio.ensure_future(live(folded, source_of(guest, report=hear)))
     await until(lambda: bool(said))
     reading.cancel()
@@ -197,7 +197,7 @@ async def test_a_first_reading_rests_as_soon_as_that_is_wanted(guest: Guest) -> 
                 break
     folded.killed()
     read = [place for table, place in folded.reads if table == "orders"]
-    assert 0 < len(read) < KEYS and ledger_of(folded).is_paused
+    assert 0 < len(read) < KEYS and progress_of(folded).is_paused
     await wished(folded, guest, {"action": "resume"}, id="resume")
 
     assert not differing(folded, guest, "orders")
@@ -257,7 +257,7 @@ async def test_a_reading_that_is_given_up_is_not_taken_up_again(guest: Guest) ->
     await wished(folded, guest, {"action": "stop"})
 
     assert 0 < len(folded.reads) < KEYS
-    assert ledger_of(folded).is_done
+    assert progress_of(folded).is_done
 
 
 @pytest.mark.parametrize(
@@ -342,8 +342,8 @@ async def wished(
     await source.control(Control(id, "snapshot", TableId("public", table), options))
 
     def is_done() -> bool:
-        ledger = ledger_of(folded, table)
-        return f"control/{id}" in folded.positions and (ledger.is_done or ledger.is_paused)
+        progress = progress_of(folded, table)
+        return f"control/{id}" in folded.positions and (progress.is_done or progress.is_paused)
 
     try:
         await until(lambda: is_done() or reading.done())
@@ -365,7 +365,7 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def ledger_of(folded: Folded, table: str = "orders") -> TableSnapshotProgress:
+def progress_of(folded: Folded, table: str = "orders") -> TableSnapshotProgress:
     return TableSnapshotProgress.parse(folded.positions[f"snapshot/public.{table}"])
 
 

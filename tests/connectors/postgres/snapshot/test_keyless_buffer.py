@@ -39,7 +39,7 @@ def by(*xids: int) -> Int64Array:
 
 
 @pytest.fixture
-def backfill() -> IncrementalSnapshot:
+def incremental() -> IncrementalSnapshot:
     settings = PostgresSettings.model_validate({"url": "postgresql://nowhere", "tables": ["*"]})
     context = SourceContext("shop", Path(), SimulatedClock(), ignore)
     reader = RowMapper(settings, context, SourceOrigin("shop", "shop"))
@@ -49,13 +49,13 @@ def backfill() -> IncrementalSnapshot:
 
 
 @pytest.fixture
-def job(backfill: IncrementalSnapshot) -> SnapshotJob:
+def job(incremental: IncrementalSnapshot) -> SnapshotJob:
     """Somebody reads it under a snapshot, and nobody else is to begin."""
-    found = backfill._jobs.find(str(TABLE))
+    found = incremental._jobs.find(str(TABLE))
     assert found is not None, "a table that is new here is to be read"
     found.hold, found.is_taken = KeylessBuffer(by()), True
     found.begin(PgSnapshot(5, 9, frozenset({6})), [])
-    found.ledger = replace(found.ledger, leaves=(LeafProgress(7, 7, 1),))
+    found.progress = replace(found.progress, leaves=(LeafProgress(7, 7, 1),))
     return found
 
 
@@ -70,58 +70,58 @@ def test_changes_that_the_snapshot_sees_are_left_to_it() -> None:
 
 
 def test_a_table_that_is_not_being_read_has_no_remembered_transaction(
-    backfill: IncrementalSnapshot,
+    incremental: IncrementalSnapshot,
 ) -> None:
-    job = backfill._jobs.find(str(TABLE))
+    job = incremental._jobs.find(str(TABLE))
     assert job is not None, "a table that is new here is to be read"
 
-    backfill.saw(inserted(1), by(5))
+    incremental.saw(inserted(1), by(5))
     before = job.watch.streamed
     job.watch.begin()
-    backfill.saw(inserted(2), by(6))
+    incremental.saw(inserted(2), by(6))
     meanwhile = job.watch.streamed
     job.watch.rest()
-    backfill.saw(inserted(3), by(7))
+    incremental.saw(inserted(3), by(7))
 
     assert [each.tolist() for each in (before, meanwhile, job.watch.streamed)] == [[], [6], []]
 
 
 async def test_changes_are_given_back_when_the_reading_is_given_up(
-    backfill: IncrementalSnapshot, job: SnapshotJob
+    incremental: IncrementalSnapshot, job: SnapshotJob
 ) -> None:
-    assert not backfill.saw(inserted(1), by(5))
+    assert not incremental.saw(inserted(1), by(5))
 
-    backfill._outbox.finish(job)
-    batch = await backfill.ready(0)
+    incremental._pending.finish(job)
+    batch = await incremental.ready(0)
 
     assert batch is not None
     assert [each.rows.to_pydict() for each in batch.tables] == [{"at": [1]}]
     assert list(batch.positions) == ["snapshot/public.audit"]
-    assert backfill.saw(inserted(2), by(5))
+    assert incremental.saw(inserted(2), by(5))
 
 
 async def test_a_full_buffer_ends_the_reading_which_begins_anew(
-    backfill: IncrementalSnapshot, job: SnapshotJob, monkeypatch: pytest.MonkeyPatch
+    incremental: IncrementalSnapshot, job: SnapshotJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)
     hold = job.hold
-    assert hold is not None and not backfill.saw(inserted(1), by(7))
+    assert hold is not None and not incremental.saw(inserted(1), by(7))
 
-    given_back = backfill.saw(inserted(2, 3), by(7, 8))
+    given_back = incremental.saw(inserted(2, 3), by(7, 8))
 
     assert [each.rows.to_pydict() for each in given_back] == [{"at": [1]}, {"at": [2, 3]}]
-    assert backfill.saw(inserted(4), by(9)), "later ones go straight on"
+    assert incremental.saw(inserted(4), by(9)), "later ones go straight on"
     assert hold.is_overrun and not job.is_prepared and not job.is_over
 
 
 async def test_a_truncate_takes_with_it_what_came_before(
-    backfill: IncrementalSnapshot, job: SnapshotJob
+    incremental: IncrementalSnapshot, job: SnapshotJob
 ) -> None:
-    assert not backfill.saw(inserted(1), by(5))
+    assert not incremental.saw(inserted(1), by(5))
 
-    backfill.forget_rows(TABLE)
-    batch = await backfill.ready(0)
+    incremental.forget_rows(TABLE)
+    batch = await incremental.ready(0)
 
     assert batch is not None and not batch.tables
-    assert backfill.saw(inserted(2), by(7))
-    assert not backfill.has_work
+    assert incremental.saw(inserted(2), by(7))
+    assert not incremental.has_work

@@ -22,25 +22,25 @@ PAGES = 100
 @pytest.mark.parametrize("seed", range(5))
 def test_read_and_pending_pages_are_the_whole_table(seed: int) -> None:
     random = Random(seed)
-    ledger = TableSnapshotProgress(
+    progress = TableSnapshotProgress(
         PgSnapshot(3, 9, frozenset({4})), (LeafProgress(1, 1, PAGES), LeafProgress(2, 2, 0))
     )
     read = set[int]()
-    while not ledger.is_read:
-        todo = chunks_of(ledger.leaves, pages_each=[random.randrange(1, 20), 1])
+    while not progress.is_read:
+        todo = chunks_of(progress.leaves, pages_each=[random.randrange(1, 20), 1])
         assert {page for each in todo for page in range(*each.pages)} == set(range(PAGES)) - read
         chunk = random.choice(todo)
         read |= set(range(*chunk.pages))
-        ledger = TableSnapshotProgress.parse(ledger.with_read(1, chunk.pages, rows=7).text())
+        progress = TableSnapshotProgress.parse(progress.with_read(1, chunk.pages, rows=7).text())
 
-    assert ledger.leaves[0].read == ((0, PAGES),)
-    assert TableSnapshotProgress.parse(ledger.finish().text()) == ledger.finish()
+    assert progress.leaves[0].read == ((0, PAGES),)
+    assert TableSnapshotProgress.parse(progress.finish().text()) == progress.finish()
 
 
 def test_a_reread_with_another_reason_leaves_out_the_same_changes() -> None:
-    ledger = TableSnapshotProgress(oid=1, since=7).to_be_read_again("returned", after=7)
+    progress = TableSnapshotProgress(oid=1, since=7).to_be_read_again("returned", after=7)
 
-    again = TableSnapshotProgress.parse(ledger.to_be_read_again("another key", after=9).text())
+    again = TableSnapshotProgress.parse(progress.to_be_read_again("another key", after=9).text())
 
     assert (again.since, again.after) == (7, 9)
 

@@ -79,7 +79,7 @@ async def test_an_emptied_table_stays_empty_and_is_read_as_soon_as_the_stream_is
     are_due, wait = list[bool](), StreamFollower._something
 
     async def note_and_wait(self: StreamFollower, *events: Any) -> None:
-        awaits = self._backfill.awaits
+        awaits = self._incremental.awaits
         are_due.append(awaits is not None and awaits <= self._reached)
         await wait(self, *events)
 

@@ -54,7 +54,7 @@ def test_rows_scanned_in_place_are_the_rows_decoded(
     codec = codec_for(wire, topic="t")
     encoded = codec.encode(written, now_us=NOW_US)
     values = encoded.values.drop_null()
-    scanner._scan().hurry()
+    scanner._scan().wait_until_loaded()
     scanner._scan().wait()
 
     scanned = codec.scan(RecordField.of(values), SCHEMA)

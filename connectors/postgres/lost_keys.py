@@ -7,10 +7,11 @@ from dataclasses import replace
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.events.row_keys import KeyHistory
 from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
-from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.connectors.postgres.server.sql_identifiers import quoted_table
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from headwater.connectors.schema_policies import CHANGE_KEY
 from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import first_names
 from headwater.core_log.model.changes import Phase, Positions, Replacement
 from headwater.core_log.model.table_schema import TableId
 
@@ -74,7 +75,7 @@ def finding_of(held: Collection[TableId]) -> Diagnostic | None:
     tables = sorted(held)
     full = " ".join(f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY FULL;" for each in tables)
     return Diagnostic(
-        f"{few(tables)}: {LOST_KEY}, so changes are left out until it has one",
+        f"{first_names(tables)}: {LOST_KEY}, so changes are left out until it has one",
         "give it a primary key, or set its key under `keys` of the source and:"
         f" {full} Until then the server refuses UPDATE and DELETE. The table is then read again by"
         " itself",

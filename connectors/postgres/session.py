@@ -51,7 +51,6 @@ from headwater.connectors.postgres.schema_history.schema_monitor import FormWatc
 from headwater.connectors.postgres.schema_history.table_renames import TableNames
 from headwater.connectors.postgres.server.connection import RIGHTS, PgConnection, connect
 from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
-from headwater.connectors.postgres.server.sql_identifiers import few
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import replication_slot
 from headwater.connectors.postgres.slot.former_reader import once_free
@@ -80,6 +79,7 @@ from headwater.core_log.foundation.errors import (
     PositionLost,
     SourceRejected,
     SourceUnavailable,
+    first_names,
 )
 from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
@@ -116,7 +116,7 @@ class ReplicationSession:
         except SourceRejected as error:
             if error.facts.get("sqlstate") == RIGHTS and (lost := await self._find_lost()):
                 raise SourceUnavailable(
-                    "tables cannot be captured any more", tables=few(lost), why=str(error)
+                    "tables cannot be captured any more", tables=first_names(lost), why=str(error)
                 ) from None
             raise
 
@@ -344,8 +344,8 @@ class ReplicationSession:
         found = None
         if later:
             found = Diagnostic(
-                f"{few(later)} match `tables` and are not read: with `initial_only` this pipeline"
-                " was through before they came",
+                f"{first_names(later)} match `tables` and are not read: with `initial_only` this"
+                " pipeline was through before they came",
                 "capture them with another pipeline",
                 is_fatal=False,
                 left_out=tuple(map(str, later)),
@@ -405,7 +405,9 @@ class ReplicationSession:
         if not missed:
             return back, []
         if self._settings.snapshot.mode == "never":
-            logger.warning("changes have been missed, as %s were not published", few(missed))
+            logger.warning(
+                "changes have been missed, as %s were not published", first_names(missed)
+            )
             return back, []
         if not may_begin_again(self._settings):
             raise coverage.not_sent(missed, self._publication)

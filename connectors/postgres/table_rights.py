@@ -7,8 +7,9 @@ from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.publication.published_tables import Publication
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
-from headwater.connectors.postgres.server.sql_identifiers import few, member_list, quote, table_list
+from headwater.connectors.postgres.server.sql_identifiers import member_list, quote, table_list
 from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.errors import first_names
 from headwater.core_log.model.table_schema import TableId
 
 TABLES = """
@@ -109,7 +110,7 @@ def _refusal_of(
     """Returns the refusal; it names partitions unless the table itself lacks the right."""
     for each in tables:
         if members := lacking.get(each.oid):
-            of = "" if each.table in members else f", on partitions {few(members)}"
+            of = "" if each.table in members else f", on partitions {first_names(members)}"
             yield RefusedTable(each.oid, each.table, problem + of, hint)
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from headwater.connectors.source import Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import first_names
 from headwater.core_log.model.table_schema import TableId
 
 PAUSED = "paused snapshots"
 """Name of the remark."""
-NAMED_MAX = 5
 
 
 @dataclass(slots=True)
@@ -27,12 +27,9 @@ class PausedSnapshots:
     def _finding(self, names: list[str]) -> Diagnostic | None:
         if not names:
             return None
-        named = ", ".join(names[:NAMED_MAX])
-        if len(names) > NAMED_MAX:
-            named += f" and {len(names) - NAMED_MAX} more"
         table = names[0] if len(names) == 1 else "TABLE"
         return Diagnostic(
-            f"the snapshot of {named} is paused",
+            f"the snapshot of {first_names(names)} is paused",
             f"headwater snapshot resume {self.context.pipeline}/{table}",
             is_fatal=False,
         )

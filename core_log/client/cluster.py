@@ -13,7 +13,7 @@ from headwater.core_log.client.gather import let_go
 from headwater.core_log.client.retry_policy import NoBroker, RetryLoop, UnknownTopic
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.disk_space import HINT
-from headwater.core_log.foundation.errors import ConfigError, DiskFull, HeadwaterError
+from headwater.core_log.foundation.errors import ConfigError, DiskFull, HeadwaterError, first_names
 from headwater.core_log.links.connection import ConnectionLost, RetriableFailure
 from headwater.core_log.links.node import Node
 from headwater.core_log.links.rpc import Dial, NegotiatedVersions, Rpc
@@ -351,16 +351,13 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
 
 HEAD_START_S = 0.25
 """Time for one address alone, before the next is tried beside it."""
-SHOWN_MAX = 5
 
 
 class NobodyAnswered(Exception):
     """No address answered. Its text has each address with its error."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
-        shown = [f"{address} ({why})" for address, why in list(reasons.items())[:SHOWN_MAX]]
-        more = len(reasons) - len(shown)
-        super().__init__(", ".join(shown) + (f" and {more} more" if more else ""))
+        super().__init__(first_names([f"{address} ({why})" for address, why in reasons.items()]))
 
 
 async def first_to_answer(nodes: Sequence[Node], *, within_s: float) -> Node:

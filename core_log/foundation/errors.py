@@ -1,7 +1,7 @@
 """The one error tree: an error says what is wrong, what to do, and who can cure it."""
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import ClassVar
@@ -39,6 +39,21 @@ class ConfigError(HeadwaterError):
 
 class DecodeError(HeadwaterError):
     """A peer or a file holds bytes that break their own format."""
+
+
+NAMES_MAX = 5
+
+
+def first_names(names: Sequence[object]) -> str:
+    """Returns the first names and the number of the others."""
+    first = ", ".join(map(str, names[:NAMES_MAX]))
+    return first + (f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else "")
+
+
+def check_format(version: int, known: int, written: str, **facts: object) -> None:
+    """Refuses what a later version has stored; `written`: such as "a position was written"."""
+    if version > known:
+        raise DecodeError(f"{written} by a newer Headwater", hint="upgrade Headwater here", **facts)
 
 
 class UnreadableBatch(DecodeError):

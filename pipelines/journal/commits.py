@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import check_format
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch
@@ -89,12 +89,9 @@ def decode_commits(columns: RecordColumns, pipeline: str) -> Iterator[tuple[int,
 
 
 def _commit_of(content: Mapping[str, Any]) -> Commit:
-    if content["version"] > FORMAT_VERSION:
-        raise DecodeError(
-            "a commit was written by a newer Headwater",
-            hint="upgrade Headwater here",
-            pipeline=content["pipeline"],
-        )
+    check_format(
+        content["version"], FORMAT_VERSION, "a commit was written", pipeline=content["pipeline"]
+    )
     return Commit(
         pipeline=content["pipeline"],
         committed_ms=content["committed_ms"],

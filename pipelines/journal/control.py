@@ -10,10 +10,10 @@ import orjson
 
 from headwater.core_log.foundation.errors import (
     ConfigError,
-    DecodeError,
     DiskFull,
     LogRejected,
     LogUnavailable,
+    check_format,
 )
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
@@ -274,13 +274,7 @@ def _key(pipeline: str, signal: Signal) -> bytes:
 
 def _signal(table: str, kind: str, value: bytes) -> Signal:
     content = orjson.loads(value)
-    if content["version"] > FORMAT_VERSION:
-        raise DecodeError(
-            "a signal was written by a newer Headwater",
-            hint="upgrade Headwater here",
-            table=table,
-            kind=kind,
-        )
+    check_format(content["version"], FORMAT_VERSION, "a signal was written", table=table, kind=kind)
     return Signal(kind, table, content["id"], content["options"], content["at_ms"])
 
 

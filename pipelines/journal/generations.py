@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import check_format
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.topic_generations import generation_name, number_of
@@ -208,11 +208,7 @@ COUNTED = ("read", "ends", "marks", "cleaned_to", "deletes_dropped_to", "records
 
 def _loads(text: str) -> dict[str, Any]:
     content: dict[str, Any] = orjson.loads(text)
-    if content["version"] > FORMAT_VERSION:
-        raise DecodeError(
-            "the topics of a table were written by a newer Headwater",
-            hint="upgrade Headwater here",
-        )
+    check_format(content["version"], FORMAT_VERSION, "the topics of a table were written")
     return content
 
 

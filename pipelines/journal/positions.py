@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import check_format
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.records.batch_header import Batch
@@ -42,12 +42,12 @@ async def load_positions(log: Log, pipeline: str) -> Positions:
                 found.pop(part, None)
                 continue
             content = orjson.loads(value)
-            if content["version"] > FORMAT_VERSION:
-                raise DecodeError(
-                    "a position was written by a newer Headwater",
-                    hint="upgrade Headwater here",
-                    pipeline=pipeline,
-                    part=part,
-                )
+            check_format(
+                content["version"],
+                FORMAT_VERSION,
+                "a position was written",
+                pipeline=pipeline,
+                part=part,
+            )
             found[part] = content["position"]
     return found

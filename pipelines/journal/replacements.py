@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import orjson
 
-from headwater.core_log.foundation.errors import DecodeError, LogRejected
+from headwater.core_log.foundation.errors import LogRejected, check_format
 from headwater.core_log.model.changes import ColumnOrValue, Phase, Positions, Replacement
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
@@ -119,11 +119,7 @@ class StoredReplacement:
     @classmethod
     def parse(cls, text: str) -> "StoredReplacement":
         content = orjson.loads(text)
-        if content["version"] > FORMAT_VERSION:
-            raise DecodeError(
-                "a re-read of a table was written by a newer Headwater",
-                hint="upgrade Headwater here",
-            )
+        check_format(content["version"], FORMAT_VERSION, "a re-read of a table was written")
         *former, mixed = [MixedTopic(*map(_number, each)) for each in content["mixed"]]
         return cls(
             TableId(*content["table"]),

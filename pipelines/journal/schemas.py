@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from headwater.core_log.foundation.errors import ConfigError, DecodeError, LogRejected
+from headwater.core_log.foundation.errors import ConfigError, DecodeError, LogRejected, check_format
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.column_history import ColumnHistory, View
 from headwater.core_log.model.log import Log, TopicPartition
@@ -235,13 +235,9 @@ class SchemaStore:
 def _read_stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:
     topic, schema_id = orjson.loads(key)
     content = orjson.loads(value)
-    if content["version"] > FORMAT_VERSION:
-        raise DecodeError(
-            "a schema was written by a newer Headwater",
-            hint="upgrade Headwater here",
-            topic=topic,
-            schema=schema_id,
-        )
+    check_format(
+        content["version"], FORMAT_VERSION, "a schema was written", topic=topic, schema=schema_id
+    )
     schema, wire = schema_from_json(content["schema"])
     return StoredSchema(
         content["pipeline"], topic, schema_id, schema, wire, content["positions"], time_ms

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from headwater.connectors.snapshot import reread_limits
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError, check_format
 from headwater.core_log.model.table_schema import TableId
 
 FORMAT_VERSION = 1
@@ -134,11 +134,7 @@ class MysqlTableProgress:
     def parse(cls, text: str) -> "MysqlTableProgress":
         try:
             said = orjson.loads(text)
-            if said["version"] > FORMAT_VERSION:
-                raise DecodeError(
-                    "the progress of a snapshot was stored by a newer Headwater",
-                    hint="upgrade Headwater here",
-                )
+            check_format(said["version"], FORMAT_VERSION, "the progress of a snapshot was stored")
             last = said.get("last")
             return cls(
                 last=None if last is None else tuple(bytes.fromhex(cell) for cell in last),

@@ -14,12 +14,12 @@ from headwater.connectors.postgres.server.connection import (
     in_our_words,
     parameters_of,
 )
-from headwater.connectors.postgres.server.sql_identifiers import few, quote
+from headwater.connectors.postgres.server.sql_identifiers import quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot.resume_check import identify
 from headwater.connectors.postgres.wal.start_replication import check_origin
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import HeadwaterError, first_names
 
 WAITS_S_MAX = 60
 """A new slot waits for running transactions; an older one is reported."""
@@ -189,7 +189,7 @@ async def _about_the_publication(
         problem = (
             f"there is no publication {name}, and {why}"
             if found is None
-            else f"publication {name} does not publish {few(missing)}"
+            else f"publication {name} does not publish {first_names(missing)}"
             if missing
             else f"publication {name} leaves out operations or generated columns, or names"
             " partitions"
@@ -199,7 +199,7 @@ async def _about_the_publication(
         told.append(
             Diagnostic(
                 "the server refuses UPDATE and DELETE, once it publishes them, of tables that"
-                f" {unsafe.why}: {few(unsafe.tables)}",
+                f" {unsafe.why}: {first_names(unsafe.tables)}",
                 unsafe.hint,
             )
         )

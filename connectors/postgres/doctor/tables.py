@@ -9,10 +9,10 @@ from headwater.connectors.postgres.publication import excluded_tables
 from headwater.connectors.postgres.publication.replica_identity import identity_cure
 from headwater.connectors.postgres.publication.uncapturable_tables import findings_of
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
-from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.connectors.postgres.server.sql_identifiers import quoted_table
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import HeadwaterError, first_names
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId
 
@@ -102,8 +102,9 @@ def _about_size(tables: Sequence[CapturedTable], rows_max: int | None) -> Iterat
     large = [each for each in tables if (each.rows_estimate or 0) > rows_max]
     if large:
         yield Diagnostic(
-            f"{few([each.table for each in large])}: more rows than `snapshot.reread_max_rows`"
-            f" ({rows_max:,}), so a schema change that needs all rows quarantines the table",
+            f"{first_names([each.table for each in large])}: more rows than"
+            f" `snapshot.reread_max_rows` ({rows_max:,}), so a schema change that needs all rows"
+            " quarantines the table",
             "raise `snapshot.reread_max_rows` of the source, or run headwater snapshot start"
             " PIPELINE/TABLE after such a change; headwater plan --ddl says what a change needs",
             is_fatal=False,
@@ -118,8 +119,8 @@ def _about_partitions(table: CapturedTable) -> Iterator[Diagnostic]:
     partial = sorted(narrow - nameless)
     if partial and table.identity == FULL:
         yield Diagnostic(
-            f"{table.table} has REPLICA IDENTITY FULL and its partitions {few(partial)} have not:"
-            " updates of those come without the row before, and deletes with its key only",
+            f"{table.table} has REPLICA IDENTITY FULL and its partitions {first_names(partial)}"
+            " have not: updates of those come without the row before, deletes with its key only",
             identity_cure(partial),
             is_fatal=False,
         )

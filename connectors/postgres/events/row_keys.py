@@ -7,7 +7,7 @@ import orjson
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.wal.wal_batch import Relation
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError, check_format
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.table_schema import TableSchema
 
@@ -136,11 +136,7 @@ def _has_all(table: CapturedTable, relation: Relation) -> bool:
 def _parse(text: str) -> tuple[dict[int, KeyColumns], dict[int, KeyTypes]]:
     try:
         said = orjson.loads(text)
-        if said["version"] > FORMAT_VERSION:
-            raise DecodeError(
-                "the keys of tables were stored by a newer Headwater",
-                hint="upgrade Headwater here",
-            )
+        check_format(said["version"], FORMAT_VERSION, "the keys of tables were stored")
         tables: Mapping[str, Sequence[str]] = said["tables"]
         types: Mapping[str, Sequence[str]] = said.get("types", {})
         return (

@@ -6,9 +6,13 @@ import orjson
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.publication.published_tables import OPERATIONS, Publication
-from headwater.connectors.postgres.server.sql_identifiers import few
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from headwater.core_log.foundation.errors import DecodeError, PositionLost
+from headwater.core_log.foundation.errors import (
+    DecodeError,
+    PositionLost,
+    check_format,
+    first_names,
+)
 from headwater.core_log.model.changes import Phase, Positions, Replacement
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
@@ -75,7 +79,7 @@ def not_sent(tables: Sequence[TableId], publication: str) -> PositionLost:
         "the publication was without captured tables for a while, or sends another part of them"
         " by now: changes have been missed",
         publication=publication,
-        tables=few(tables),
+        tables=first_names(tables),
         hint="write `position_mismatch: resnapshot` into the source and run again: these tables"
         " are emptied and read anew",
     )
@@ -98,11 +102,7 @@ def _parse(text: str) -> tuple[int, Mapping[str, int]]:
     """Parses the publication's oid, and its entries."""
     try:
         said = orjson.loads(text)
-        if said["version"] > FORMAT_VERSION:
-            raise DecodeError(
-                "the state of a publication was stored by a newer Headwater",
-                hint="upgrade Headwater here",
-            )
+        check_format(said["version"], FORMAT_VERSION, "the state of a publication was stored")
         entries = {str(table): int(entry) for table, entry in said["tables"].items()}
         return int(said["number"]), entries
     except (KeyError, ValueError, TypeError, AttributeError):

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
-from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.connectors.postgres.server.sql_identifiers import quoted_table
 from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import first_names
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId
 
@@ -70,12 +71,12 @@ def _about_unlogged(relations: Sequence[ExcludedRelation]) -> Diagnostic | None:
     """Reports unlogged tables. A partitioned table holds no rows, and cannot become logged."""
     tables = [each.table for each in relations if each.root is None]
     parts = [each.table for each in relations if each.root is not None]
-    roots = few(sorted({each.root for each in relations if each.root is not None}))
+    roots = first_names(sorted({each.root for each in relations if each.root is not None}))
     said = []
     if tables:
-        said.append(f"{few(tables)} match `tables` and are left out")
+        said.append(f"{first_names(tables)} match `tables` and are left out")
     if parts:
-        said.append(f"those of {few(parts)}, partitions of {roots}, are missed")
+        said.append(f"those of {first_names(parts)}, partitions of {roots}, are missed")
     if not said:
         return None
     cures = [
@@ -102,7 +103,7 @@ def _about_foreign(relations: Sequence[ExcludedRelation]) -> Diagnostic | None:
         return None
     return Diagnostic(
         "the server streams no changes of foreign tables:"
-        f" {few([each.table for each in relations])} are left out",
+        f" {first_names([each.table for each in relations])} are left out",
         "capture them at their own server, and leave them out of `tables` with"
         ' "!schema.table"; such a partition is not read at all',
         is_fatal=False,

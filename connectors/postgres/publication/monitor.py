@@ -7,11 +7,11 @@ from headwater.connectors.postgres.publication import coverage, excluded_tables,
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable, finding_of
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
-from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.connectors.postgres.server.sql_identifiers import quoted_table
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.source import Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.errors import SourceUnavailable, first_names
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId
 
@@ -70,27 +70,27 @@ class CaptureMonitor:
             if others := [each for each in self._tables if self._is_another(each, there)]:
                 return SourceUnavailable(
                     "captured tables were made anew, or others have taken their names",
-                    tables=few(others),
+                    tables=first_names(others),
                 )
             if renamed := self._renamed(there):
                 return SourceUnavailable(
                     "captured tables have other names by now",
-                    tables=few([f"{before}, now {now}" for before, now in renamed]),
+                    tables=first_names([f"{before}, now {now}" for before, now in renamed]),
                 )
             if missed := [each for each in missed if each in there]:  # other tables were dropped
                 return SourceUnavailable(
                     "somebody has changed the publication: it no longer sends all that it did",
                     publication=self._publication,
-                    tables=few(missed),
+                    tables=first_names(missed),
                 )
             if self._refused and (cured := await self._find_cured(connection)):
                 return SourceUnavailable(
-                    "tables that were left out can be captured by now", tables=few(cured)
+                    "tables that were left out can be captured by now", tables=first_names(cured)
                 )
             new = self._find_new(there.keys())
             if returned := [each for each in new if str(each) in self._gone]:
                 return SourceUnavailable(
-                    "tables that were captured before are there again", tables=few(returned)
+                    "tables that were captured before are there again", tables=first_names(returned)
                 )
             await self._tell_of_new(connection, new)
             await self._look_for_unstreamed(connection)
@@ -190,7 +190,7 @@ class CaptureMonitor:
         if not new:
             return None
         return Diagnostic(
-            f"{few(new)} match `tables` and are not captured yet",
+            f"{first_names(new)} match `tables` and are not captured yet",
             "end headwater run and start it again; headwater doctor says what stands in the way",
             is_fatal=False,
             left_out=tuple(map(str, new)),
@@ -207,6 +207,6 @@ def _made_unlogged(tables: Sequence[TableId]) -> SourceUnavailable:
     reads them again once they are logged."""
     return SourceUnavailable(
         "captured tables were made unlogged: the server streams no changes of them any more",
-        tables=few(tables),
+        tables=first_names(tables),
         hint=" ".join(f"ALTER TABLE {quoted_table(each)} SET LOGGED;" for each in tables),
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
-from headwater.connectors.postgres.server.sql_identifiers import few
 from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.errors import first_names
 from headwater.core_log.model.table_schema import TableId
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
@@ -165,7 +165,7 @@ def describe_left_out(found: Publication, tables: Collection[TableId]) -> str:
     names = sorted(found.shares.keys() & set(tables))
     if not names:
         return ""
-    shown = few([f"{each} ({found.shares[each]})" for each in names])
+    shown = first_names([f"{each} ({found.shares[each]})" for each in names])
     return f"publication {found.name} leaves out rows or columns of {shown}"
 
 

@@ -13,8 +13,8 @@ from headwater.connectors.postgres.publication.replica_identity import (
     reason_of,
 )
 from headwater.connectors.postgres.server.connection import PgConnection
-from headwater.connectors.postgres.server.sql_identifiers import few
 from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import first_names
 from headwater.core_log.model.table_schema import TableId
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def _by_key(table: "CapturedTable") -> Iterator[RefusedTable]:
         yield RefusedTable(
             table.oid,
             table.table,
-            f"of a deleted row of {few(keyless)}, of {table.table}, the server does not send all"
-            f" of its key ({', '.join(key)})",
+            f"of a deleted row of {first_names(keyless)}, of {table.table}, the server does not"
+            f" send all of its key ({', '.join(key)})",
             identity_cure(keyless),
         )
 
@@ -94,7 +94,7 @@ def findings_of(refused: Collection[RefusedTable]) -> Iterator[Diagnostic]:
         tables.setdefault((each.problem, each.hint), []).append(each.table)
     for (problem, hint), names in tables.items():
         are = "is" if len(names) == 1 else "are"
-        yield Diagnostic(f"{few(sorted(names))} {are} left out: {problem}", hint)
+        yield Diagnostic(f"{first_names(sorted(names))} {are} left out: {problem}", hint)
 
 
 def finding_of(refused: Collection[RefusedTable]) -> Diagnostic | None:
@@ -104,7 +104,7 @@ def finding_of(refused: Collection[RefusedTable]) -> Diagnostic | None:
     tables = dict[str, list[TableId]]()
     for each in refused:
         tables.setdefault(each.problem, []).append(each.table)
-    said = [f"{few(sorted(names))}: {problem}" for problem, names in tables.items()]
+    said = [f"{first_names(sorted(names))}: {problem}" for problem, names in tables.items()]
     cures = dict.fromkeys(each.hint for each in refused)
     return Diagnostic(
         f"tables match `tables` and are left out, as they cannot be captured: {'; '.join(said)}",

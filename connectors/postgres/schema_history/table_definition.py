@@ -22,7 +22,7 @@ from headwater.connectors.schema_policies import (
     RENAMED,
     WIDEN_TYPE,
 )
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError, check_format
 from headwater.core_log.model.table_schema import TableId
 
 if TYPE_CHECKING:
@@ -213,11 +213,7 @@ class TableForm:
         """Returns the form, and the position that was stored with it, if any."""
         try:
             said = orjson.loads(text)
-            if said["version"] > FORMAT_VERSION:
-                raise DecodeError(
-                    "the form of a table was written by a newer Headwater",
-                    hint="upgrade Headwater here",
-                )
+            check_format(said["version"], FORMAT_VERSION, "the form of a table was written")
             form = cls(
                 said["oid"],
                 said["partitioned"],

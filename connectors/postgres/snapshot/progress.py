@@ -7,7 +7,7 @@ import orjson
 
 from headwater.connectors.postgres.server.lsn import PgSnapshot, lsn_text, parse_lsn
 from headwater.connectors.snapshot import reread_limits
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError, check_format
 from headwater.core_log.model.table_schema import TableId
 
 FORMAT_VERSION = 1
@@ -192,11 +192,7 @@ class TableSnapshotProgress:
     def parse(cls, text: str) -> "TableSnapshotProgress":
         try:
             said = orjson.loads(text)
-            if said["version"] > FORMAT_VERSION:
-                raise DecodeError(
-                    "the progress of a snapshot was stored by a newer Headwater",
-                    hint="upgrade Headwater here",
-                )
+            check_format(said["version"], FORMAT_VERSION, "the progress of a snapshot was stored")
             leaves = tuple(
                 LeafProgress(oid, filenode, pages, tuple((start, end) for start, end in read))
                 for oid, filenode, pages, read in said.get("leaves", ())

@@ -12,11 +12,16 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int: ...
 
 
+def unix_ms() -> int:
+    """Returns the machine's wall-clock time, for commands and other edges."""
+    return time.time_ns() // 1_000_000
+
+
 class SystemClock:
     """The machine's own clock."""
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return unix_ms()
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000

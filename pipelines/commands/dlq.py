@@ -1,11 +1,11 @@
 """`headwater dlq`: shows, redrives and drops dead letters."""
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
 from headwater.pipelines.terminal.control_writer import confirm, yes_option
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
@@ -153,7 +153,7 @@ def redrive(
                 return await foretell(log, pipeline, dead_letters)
             options = {"table": of_table, "dead_letters": len(dead_letters)}
             async with audit(log, "dlq redrive", pipeline, options):
-                now_ms = time.time_ns() // 1_000_000
+                now_ms = unix_ms()
                 return await put_back(log, pipeline, dead_letters, now_ms=now_ms)
 
     done = run_until_signal(work())
@@ -207,7 +207,7 @@ def drop(
             gone = [each.dead_letter for each in dead_letters]
             options = {"table": of_table, "dead_letters": len(gone)}
             async with audit(log, "dlq drop", pipeline, options):
-                for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):
+                for batch in encode_removals(gone, now_ms=unix_ms()):
                     await log.append(dead_letter_home(pipeline), batch)
             return dead_letters
 

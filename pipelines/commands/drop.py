@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.pipelines.terminal.control_writer import (
     check_pipeline,
     confirm,
-    now_ms,
     running_pipelines,
     split_target,
     yes_option,
@@ -172,7 +172,7 @@ async def _drop_table(
             try:
                 if with_data:
                     gone += await _drop_from_targets(loaded, log, table, topics)
-                found = drop_table_from_log(log, pipeline, table, parts=parts, now_ms=now_ms())
+                found = drop_table_from_log(log, pipeline, table, parts=parts, now_ms=unix_ms())
                 async for each in found:
                     gone.append(each)
             except HeadwaterError:
@@ -256,7 +256,7 @@ async def _drop(
                 if loaded is not None:
                     gone += await _drop_outside(loaded, with_data=with_data)
                 left = await leavings_of(log, pipeline)
-                async for each in drop_from_log(log, pipeline, left, now_ms=now_ms()):
+                async for each in drop_from_log(log, pipeline, left, now_ms=unix_ms()):
                     gone.append(each)
             except HeadwaterError:
                 for line in _describe(gone):
@@ -272,7 +272,7 @@ async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool)
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, {})
         async with audit(log, "drop", pipeline, {"former": True, "unread": with_unread}):
-            found = drop_former(log, pipeline, with_unread=with_unread, now_ms=now_ms())
+            found = drop_former(log, pipeline, with_unread=with_unread, now_ms=unix_ms())
             return [each async for each in found]
 
 

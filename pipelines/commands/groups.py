@@ -1,10 +1,10 @@
 """`headwater groups`: shows consumer groups and resets their offsets."""
 
-import time
 from typing import TYPE_CHECKING
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.control_writer import confirm, yes_option
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
@@ -120,7 +120,7 @@ async def move(
         await refuse_members(log, group)
         partitions: list[TopicPartition] = await partitions_of(log, topic, partition)
         before = await log.committed_offsets(group)
-        after = await resolve(log, partitions, place, now_ms=time.time_ns() // 1_000_000)
+        after = await resolve(log, partitions, place, now_ms=unix_ms())
         if not dry_run:
             async with audit(log, "groups reset", group, {"topic": topic, "to": place}):
                 await log.groups.reset(group, after)

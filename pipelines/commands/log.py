@@ -288,7 +288,7 @@ def mend(output: Output, directory: Path, yes: bool) -> None:
     segment is kept beside it. The next start checks the log as after a crash. docs/log-format.md
     explains the loss and the further steps.
     """
-    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.core_log.foundation.clock import unix_ms
     from headwater.core_log.replication.metadata import METADATA_TOPIC
     from headwater.core_log.storage.damaged_batches import empty_damaged
     from headwater.core_log.storage.files import OsFiles
@@ -298,7 +298,7 @@ def mend(output: Output, directory: Path, yes: bool) -> None:
     from headwater.core_log.storage.verification import promise_of
 
     confirm(f"Empty every damaged batch of {directory}?", yes=yes)
-    files, facts, now_ms = OsFiles(), list[dict[str, object]](), SystemClock().now_ms()
+    files, facts, now_ms = OsFiles(), list[dict[str, object]](), unix_ms()
     found = partition_directories(files, directory)
     log_directory = next(iter(found.values())).resolve().parent
     with lock_if_owned(files, log_directory):

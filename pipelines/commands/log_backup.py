@@ -88,7 +88,7 @@ async def _back_up(
 ) -> "BackupResult":
     import asyncio
 
-    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.core_log.foundation.clock import unix_ms
     from headwater.core_log.storage.files import OsFiles
     from headwater.pipelines.backup.backup import back_up
     from headwater.pipelines.backup.held_files import held_files
@@ -107,7 +107,7 @@ async def _back_up(
             data,
             held,
             store,
-            now_ms=SystemClock().now_ms(),
+            now_ms=unix_ms(),
             keep=keep,
             progress=lambda name: output.detail(f"copying {name}"),
         )

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.control_writer import (
     check_pipeline,
     confirm,
-    now_ms,
     running_pipelines,
     yes_option,
 )
@@ -192,7 +192,7 @@ async def _move(
             async with writer.transaction() as transaction:
                 await transaction.append(
                     positions_home(pipeline),
-                    encode_positions(pipeline, {**chosen, **ended}, now_ms=now_ms()),
+                    encode_positions(pipeline, {**chosen, **ended}, now_ms=unix_ms()),
                 )
     return before
 

@@ -3,12 +3,12 @@
 import asyncio
 import random
 import sys
-import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, format_count, shared_options
@@ -126,7 +126,7 @@ class LineProducer:
         batches = encode(
             pa.array(keys, pa.binary()),
             pa.array(values, pa.binary()),
-            timestamps_ms=time.time_ns() // 1_000_000,
+            timestamps_ms=unix_ms(),
             compression=ZSTD,
         )
         for batch in batches:

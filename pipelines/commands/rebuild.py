@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.commands.replay import RebuildProgress, ReplayProgress
-from headwater.pipelines.terminal.control_writer import now_ms, running_pipelines, split_target
+from headwater.pipelines.terminal.control_writer import running_pipelines, split_target
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -117,7 +118,7 @@ async def _rebuild(
             await check_not_reread(log, pipeline, tables)
         partitions = await rebuilding.subject.partitions(log)
         text = options.as_of or "latest"
-        cut_point = await parse_cut_point(log, pipeline, text, partitions, now_ms=now_ms())
+        cut_point = await parse_cut_point(log, pipeline, text, partitions, now_ms=unix_ms())
         if options.dry_run:
             if options.into is None:
                 await rebuildable(rebuilding, clock=SystemClock()).close()

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.control_writer import (
     TARGET,
     check_pipeline,
-    now_ms,
     running_pipelines,
     split_target,
 )
@@ -103,8 +103,8 @@ async def _replay(
         if given:
             subjects = [subject_of(subjects, given, pipeline=pipeline)]
         partitions = [each for subject in subjects for each in await subject.partitions(log)]
-        first = await begun_at(log, pipeline, start, partitions, now_ms=now_ms(), note=output.note)
-        last = await parse_cut_point(log, pipeline, end, partitions, now_ms=now_ms())
+        first = await begun_at(log, pipeline, start, partitions, now_ms=unix_ms(), note=output.note)
+        last = await parse_cut_point(log, pipeline, end, partitions, now_ms=unix_ms())
         check_order(first, last.ends)
         clock = SystemClock()
         sink = make_sink(loaded, part, clock=clock)

@@ -1,11 +1,11 @@
 """`headwater rows`: shows one key of a table from the log: now, at a moment, or its history."""
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.topic_generations import number_of
 from headwater.pipelines.terminal.control_writer import (
@@ -113,7 +113,7 @@ async def _cut_point(log: "Log", pipeline: str, topic: str, as_of: str) -> "CutP
     from headwater.pipelines.time_travel.history.as_of import parse_as_of
     from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 
-    parsed = parse_as_of(as_of, now_ms=time.time_ns() // 1_000_000)
+    parsed = parse_as_of(as_of, now_ms=unix_ms())
     count = await log.partition_count(topic)
     partitions = [TopicPartition(topic, number) for number in range(count)]
     return await find_cut_point(log, pipeline, parsed, partitions)

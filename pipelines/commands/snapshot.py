@@ -8,13 +8,9 @@ from typing import Any
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import SourceRejected
-from headwater.pipelines.terminal.control_writer import (
-    TARGET,
-    check_pipeline,
-    now_ms,
-    running_pipelines,
-)
+from headwater.pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -106,7 +102,7 @@ async def _signal(address: LogAddress, target: str, action: str, where: str) -> 
         options = {ACTION: action} | ({WHERE: where} if where else {})
         signal = Signal(KIND, table, secrets.token_hex(8), options)
         async with audit(log, f"snapshot {action}", target):
-            await write_control(log, pipeline, [signal], now_ms=now_ms())
+            await write_control(log, pipeline, [signal], now_ms=unix_ms())
     is_running = pipeline in running
     return {
         "pipeline": pipeline,

@@ -1,12 +1,12 @@
 """`headwater tail`: prints the records of a topic from an offset on, as they come."""
 
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, envelope, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -145,7 +145,7 @@ async def read(
             output.note(chosen.remark)
         events = None if wanted.raw else EventLines(log)
         partitions = await partitions_of(log, chosen.topic, wanted.partition)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = unix_ms()
         positions = dict(await resolve(log, partitions, wanted.start, now_ms=now_ms))
         bounds = await log.bounds(positions)
         ends = {each: b.end if wanted.uncommitted else b.stable for each, b in bounds.items()}

@@ -5,7 +5,6 @@ import os
 import secrets
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
 from headwater.pipelines.console.hidden_columns import HiddenColumns
 from headwater.pipelines.journal.audit import VIA
@@ -173,7 +173,7 @@ class CommandRuns:
             command=" ".join(["headwater", *map(_quote, arguments)]),
             lines=lines,
             typed=target if command.replaces(options) else "",
-            expires_ms=_now_ms() + PLAN_MS,
+            expires_ms=unix_ms() + PLAN_MS,
         )
         self._plans[plan.id] = plan, arguments
         return plan
@@ -204,7 +204,7 @@ class CommandRuns:
             target=plan.target,
             command=plan.command,
             state="running",
-            started_ms=_now_ms(),
+            started_ms=unix_ms(),
             ended_ms=None,
             lines=[],
             answer=None,
@@ -309,7 +309,7 @@ class CommandRuns:
         ended = replace(
             running.run,
             state=state,
-            ended_ms=_now_ms(),
+            ended_ms=unix_ms(),
             lines=list(running.lines),
             answer=keys_as_text(self._without_hidden(content.get("data"))),
             problem=str(error.get("problem") or ""),
@@ -330,7 +330,7 @@ class CommandRuns:
         return {**answer, "tables": tables} if tables else answer
 
     def _forget_old_plans(self) -> None:
-        now_ms = _now_ms()
+        now_ms = unix_ms()
         live = {id: each for id, each in self._plans.items() if each[0].expires_ms > now_ms}
         self._plans = dict(list(live.items())[-PLANS_MAX:])
 
@@ -402,7 +402,3 @@ def _quote(argument: str) -> str:
     import shlex
 
     return shlex.quote(argument)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

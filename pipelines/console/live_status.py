@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
 from headwater.pipelines.console.status_past import StatusPast
@@ -67,7 +67,7 @@ class LiveStatus:
         try:
             yield event_of("past", dict(self.past.newest()))
             while True:
-                yield event_of("status", {"seen_ms": time.time_ns() // 1_000_000, **self.now})
+                yield event_of("status", {"seen_ms": unix_ms(), **self.now})
                 with suppress(TimeoutError):
                     async with asyncio.timeout(5 * INTERVAL_S):
                         await self._changed.wait()

@@ -1,11 +1,11 @@
 """Routes of the log's pages: topics, their messages, and consumer groups."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.records import arrow_codec
@@ -65,7 +65,7 @@ async def topic(console: ConsoleContext, request: Request) -> TopicPage:
 
 async def activity(console: ConsoleContext, request: Request) -> TopicActivity:
     async with console.open_log() as log:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = unix_ms()
         return await table_past.activity(log, request.path_params["topic"], now_ms=now_ms)
 
 
@@ -73,7 +73,7 @@ async def messages(console: ConsoleContext, request: Request) -> MessagePage:
     given = request.query_params
     async with console.searches, console.open_log() as log:
         chosen = await _ChosenTopic.find(console, log, request)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = unix_ms()
         lower = await resolve(log, chosen.places, given.get("from", EARLIEST), now_ms=now_ms)
         upper = await resolve(log, chosen.places, given.get("until", LATEST), now_ms=now_ms)
         both = [place for place in chosen.places if place in lower and place in upper]

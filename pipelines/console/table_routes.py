@@ -1,6 +1,5 @@
 """Routes of one table's page: its activity, its changes, and the transactions that made them."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -8,6 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.console import table_past, transaction_trace
@@ -30,7 +30,7 @@ from headwater.pipelines.time_travel.history.key_history import stored_schema
 async def activity(console: ConsoleContext, request: Request) -> TopicActivity:
     async with console.open_log() as log:
         stored = await _stored(log, request)
-        return await table_past.activity(log, stored.topic, now_ms=time.time_ns() // 1_000_000)
+        return await table_past.activity(log, stored.topic, now_ms=unix_ms())
 
 
 async def changes(console: ConsoleContext, request: Request) -> TablePast:

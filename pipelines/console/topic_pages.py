@@ -1,11 +1,11 @@
 """Topics and consumer groups: their sizes, rates, partitions, configuration, members and lag."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.records import arrow_codec
@@ -147,7 +147,7 @@ async def table_topics(log: Log) -> Mapping[str, StoredSchema]:
 async def list_topics(log: "KafkaLog") -> list[TopicLine]:
     topics = await log.topics.all()
     places = [place for topic in topics for place in parts_of(topic)]
-    a_minute_ago = time.time_ns() // 1_000_000 - RATE_MS
+    a_minute_ago = unix_ms() - RATE_MS
     bounds, before, sizes, policies, tables = await asyncio.gather(
         log.bounds(places),
         log.offsets_at(places, timestamp_ms=a_minute_ago),
@@ -257,7 +257,7 @@ async def list_groups(log: "KafkaLog") -> list[GroupLine]:
 async def describe_group(log: "KafkaLog", name: str) -> GroupPage:
     group = await log.groups.describe(name)
     rows = await progress(log, group)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = unix_ms()
     ages = await asyncio.gather(*(_lag_ms(log, row, now_ms) for row in rows[:LAGS_MAX]))
     return GroupPage(
         group=group.name,

@@ -4,7 +4,6 @@ import getpass
 import os
 import platform
 import secrets
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import DecodeError, HeadwaterError, LogRejected
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Log, TopicPartition
@@ -53,7 +53,7 @@ def new_action(
 ) -> AuditedAction:
     return AuditedAction(
         id=secrets.token_hex(8),
-        started_ms=_now_ms(),
+        started_ms=unix_ms(),
         user=_user(),
         host=platform.node(),
         via=via or os.environ.get(VIA, "command"),
@@ -92,14 +92,14 @@ class ActionOutcome:
 
 
 def _ended(action: AuditedAction, outcome: str, problem: str) -> AuditedAction:
-    return replace(action, outcome=outcome, ended_ms=_now_ms(), problem=problem)
+    return replace(action, outcome=outcome, ended_ms=unix_ms(), problem=problem)
 
 
 async def write_action(log: Log, action: AuditedAction) -> None:
     config = {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)}
     await log.ensure_topic(TopicSettings(name=AUDIT, config=config))
     content = orjson.dumps({"version": FORMAT_VERSION, **asdict(action)})
-    await log.append(HOME, small_batch([(action.id.encode(), content)], now_ms=_now_ms()))
+    await log.append(HOME, small_batch([(action.id.encode(), content)], now_ms=unix_ms()))
 
 
 async def read_actions(log: Log) -> list[AuditedAction]:
@@ -126,7 +126,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container may run under a number without a name
         return str(os.getuid())
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

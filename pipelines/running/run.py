@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation import errors
-from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.clock import SystemClock, unix_ms
 from headwater.core_log.foundation.endpoint import Endpoint
 from headwater.core_log.foundation.errors import (
     ConfigError,
@@ -472,7 +472,7 @@ async def _check_topics(
                 await _refuse_paused(each, log)
             if wanted.migrates:
                 await refuse_impossible(each, log, clock=SystemClock())
-                await approve(each, log, now_ms=SystemClock().now_ms())
+                await approve(each, log, now_ms=unix_ms())
             else:
                 await refuse_migration(each, log, clock=SystemClock())
         except ConfigError:

@@ -2,12 +2,12 @@
 
 import asyncio
 import secrets
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.log_address import LogAddress
 
@@ -82,7 +82,7 @@ async def send_pause(address: LogAddress, target: str, *, is_paused: bool) -> Ma
         table = find_table(given, tables, pipeline=pipeline) if given else ""
         signal = pause_signal(table=table, is_paused=is_paused, id=secrets.token_hex(8))
         async with audit(log, "pause" if is_paused else "resume", target):
-            await write_control(log, pipeline, [signal], now_ms=now_ms())
+            await write_control(log, pipeline, [signal], now_ms=unix_ms())
         now = await read_desired(log, pipeline)
     return {
         "pipeline": pipeline,
@@ -129,7 +129,3 @@ async def check_pipeline(log: "KafkaLog", pipeline: str, running: Mapping[str, A
             else "it has to run first: headwater run pipeline.yaml",
             pipeline=pipeline,
         )
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -13,21 +13,21 @@ from headwater.core_log.client.gather import in_thread, let_go
 
 T = TypeVar("T")
 
-PIECE_ROWS_MIN = 4_000
+PART_ROWS_MIN = 4_000
 THREAD_BYTES_MIN = 64 << 10
 """Less work is done faster than a thread is woken."""
 
 
 def slices_of(rows: int) -> int:
     """Returns the number of parts of a batch for parallel work."""
-    wanted = rows // PIECE_ROWS_MIN
+    wanted = rows // PART_ROWS_MIN
     return min(os.cpu_count() or 1, wanted) if wanted > 1 else 1  # the system call is slow
 
 
 def start_work(work: Callable[[], T], size: int) -> "asyncio.Future[T]":
     """Works as a future. Small work is done when this returns, without another turn of the loop."""
     if size >= THREAD_BYTES_MIN:
-        return asyncio.ensure_future(beside(work, size))
+        return asyncio.ensure_future(run_in_thread(work, size))
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     try:
         done.set_result(work())
@@ -36,7 +36,7 @@ def start_work(work: Callable[[], T], size: int) -> "asyncio.Future[T]":
     return done
 
 
-async def beside(work: Callable[[], T], size: int) -> T:
+async def run_in_thread(work: Callable[[], T], size: int) -> T:
     """Runs work in a thread if its `size` in bytes is worth it.
 
     A cancelled caller waits for the thread, so that its input is not used twice at the same time.

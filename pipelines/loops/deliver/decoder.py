@@ -39,7 +39,7 @@ from headwater.core_log.rows.codec import (
 )
 from headwater.core_log.rows.json.flat_codec import TIME_US
 from headwater.pipelines.journal.schemas import SchemaReader, StoredSchema
-from headwater.pipelines.loops.thread_offload import beside, slices_of
+from headwater.pipelines.loops.thread_offload import run_in_thread, slices_of
 
 PART_BYTES = 8 << 20
 """Bytes of records that are decompressed and decoded at a time: some compress to a fiftieth."""
@@ -91,7 +91,7 @@ class RecordDecoder:
         )
         size = len(fetched.data) if self._is_alone else 0
         made: list[DecodedChanges] = []
-        while (part := await beside(partial(_next, parts), size)) is not None:
+        while (part := await run_in_thread(partial(_next, parts), size)) is not None:
             found = _choose_wanted(part, end=end, skipped=skipped)
             if len(found):
                 made += await self._decode_located(fetched.partition, found)
@@ -102,7 +102,7 @@ class RecordDecoder:
     ) -> Sequence[DecodedChanges]:
         size = found.values.size if self._is_alone else 0
         works = await self._works(partition, found, divides=self._is_alone)
-        made = await asyncio.gather(*(beside(work, size) for work in works))
+        made = await asyncio.gather(*(run_in_thread(work, size) for work in works))
         return [decoded for each in made for decoded in each]
 
     async def decode_records(

@@ -25,7 +25,7 @@ from headwater.pipelines.loops.deliver.truncate_barriers import (
     TruncateRange,
     find_barriers,
 )
-from headwater.pipelines.loops.thread_offload import beside, one_ahead
+from headwater.pipelines.loops.thread_offload import one_ahead, run_in_thread
 from headwater.sinks.expired_tombstones import check_no_delete_was_missed
 from headwater.sinks.sink import AppliedOffsets, ChangeCount, Slice
 
@@ -189,7 +189,7 @@ class SliceReader:
             async for part in parts:
                 for each in neighbours(part, bytes_max=self._joined_bytes_max):
                     size = sum(one.bytes for one in each) if self._may_leave_loop else 0
-                    yield await beside(partial(self._route, each, begun.cleaned), size)
+                    yield await run_in_thread(partial(self._route, each, begun.cleaned), size)
 
     async def _read_parts(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None

@@ -52,7 +52,7 @@ from headwater.pipelines.loops.migration.repartition import (
     runs,
     slice_records,
 )
-from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.reports import ReadProgress, Reporter
 
 logger = logging.getLogger(__name__)
@@ -318,7 +318,7 @@ class _Moving:
     ) -> MigrationProgress:
         """Appends a part of the topic, and the progress in the former one, in one transaction."""
         now_us, newest_ms = self.clock.now_ms() * 1_000, filled.newest_ms
-        made = await beside(
+        made = await run_in_thread(
             partial(records_of.make, found, newest_ms=newest_ms, now_us=now_us),
             sum(columns.values.nbytes for columns, _, _ in found),
         )

@@ -19,7 +19,7 @@ from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.migration.recode import Recoder
 from headwater.pipelines.loops.migration.repartition import pick_records, runs
-from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.loops.thread_offload import run_in_thread
 
 MERGE_ROWS = 2_000_000
 """Records of one partition that are remembered before all but the newest of each key are
@@ -37,7 +37,7 @@ async def newest_rows(parts: PartitionParts, schemas: Schemas, *, topic: str) ->
     async for partition, columns in parts:
         tally = tallies.setdefault(partition.partition, _Tally())
         work = partial(_take, tally, columns, schemas, topic)
-        await beside(work, columns.values.nbytes)
+        await run_in_thread(work, columns.values.nbytes)
     return {number: tally.content() for number, tally in tallies.items()}
 
 
@@ -53,7 +53,7 @@ async def check_tells_apart(
                 nameless += len(part)
                 continue
             work = partial(_name, recoder, part, stored)
-            keys, nulls = await beside(work, part.values.nbytes)
+            keys, nulls = await run_in_thread(work, part.values.nbytes)
             seen.append(keys)
             nameless += nulls
     keys = np.concatenate(seen)

@@ -18,7 +18,7 @@ from headwater.core_log.model.log import Log
 from headwater.core_log.rows.digests import Digests
 from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset, changes_at
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog
-from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.time_travel.verify.deleted_rows import THERE
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogState
 from headwater.sinks.sink import DeletedRows
@@ -251,7 +251,7 @@ async def _read_digests(
     found = DigestPrecheck(shape)
     async with aclosing(batches):
         async for batch in batches:
-            await beside(partial(found.take, batch), batch.nbytes)
+            await run_in_thread(partial(found.take, batch), batch.nbytes)
     return found
 
 

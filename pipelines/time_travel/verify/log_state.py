@@ -18,7 +18,7 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.core_log.rows.rejects import UNFIT
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
-from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.time_travel.history.cut_points import Ends
 from headwater.pipelines.time_travel.verify.deleted_rows import (
     NOTHING,
@@ -221,7 +221,7 @@ class LogPass:
         )
         async with aclosing(reader.read(part)) as read:
             async for changes in read:
-                await beside(partial(take, changes), changes.rows.nbytes)
+                await run_in_thread(partial(take, changes), changes.rows.nbytes)
 
 
 class LogFold:

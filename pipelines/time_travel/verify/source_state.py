@@ -23,7 +23,7 @@ from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import StoredReplacement
 from headwater.pipelines.loops.assembly import wire_of
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog
-from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.time_travel.history.as_of import STREAM, PositionAsOf, before
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
@@ -141,7 +141,7 @@ class SourceSide:
             async for changes in self.snapshot.rows(table):
                 if not len(changes):
                     continue
-                for each in await beside(partial(through, changes), changes.rows.nbytes):
+                for each in await run_in_thread(partial(through, changes), changes.rows.nbytes):
                     is_there = pc.not_equal(each.operations, int(Operation.DELETE))
                     yield each.filter(is_there).rows
             for rejected in self.snapshot.rejected(table):

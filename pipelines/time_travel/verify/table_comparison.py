@@ -22,7 +22,7 @@ from headwater.pipelines.loops.deliver.offset_check import (
     epoch_ends,
 )
 from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
-from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     Ends,
@@ -226,7 +226,7 @@ class TableComparison:
             batches = self._opened[name].batches
         ours, theirs = await of_log.read(as_rows=name == SOURCE), Multiset()
         async for batch in batches:
-            await beside(partial(_add, theirs, shape, batch), batch.nbytes)
+            await run_in_thread(partial(_add, theirs, shape, batch), batch.nbytes)
         await self._check_not_lost(cut_point)
         unread = await still_unread(self.log, of_log.skipped, cut_point.ends)
         compared, dead = multiset_diff(of_log, ours, theirs), list[RecordOffset]()
@@ -348,7 +348,7 @@ class TableComparison:
         comparison = KeyedDiff(state, shape, deleted=deleted)
         async for batch in batches:
             if batch.num_rows:
-                await beside(partial(_take, comparison, shape, batch), batch.nbytes)
+                await run_in_thread(partial(_take, comparison, shape, batch), batch.nbytes)
         return comparison.finish()
 
     async def _repair_log(
@@ -445,7 +445,7 @@ async def _compared_source(
     comparison = KeyedDiff(state, shape)
     async for batch in side.rows(subject):
         if batch.num_rows:
-            await beside(partial(_take, comparison, shape, batch), batch.nbytes)
+            await run_in_thread(partial(_take, comparison, shape, batch), batch.nbytes)
     left_out = side.incomparable[subject.target]
     comparison.pass_over(None if left_out.nameless else left_out.digests(shape))
     return comparison.finish()

@@ -9,7 +9,12 @@ from contextlib import aclosing
 
 import pytest
 
-from headwater.pipelines.loops.thread_offload import THREAD_BYTES_MIN, beside, one_ahead, start_work
+from headwater.pipelines.loops.thread_offload import (
+    THREAD_BYTES_MIN,
+    one_ahead,
+    run_in_thread,
+    start_work,
+)
 
 
 class Items:
@@ -78,7 +83,7 @@ async def test_a_cancelled_caller_waits_for_its_thread() -> None:
         may_end.wait()
         ended.set()
 
-    working = asyncio.ensure_future(beside(work, THREAD_BYTES_MIN))
+    working = asyncio.ensure_future(run_in_thread(work, THREAD_BYTES_MIN))
     await asyncio.to_thread(begun.wait)
     working.cancel()
     await asyncio.sleep(0)
@@ -96,12 +101,12 @@ async def test_a_failure_in_a_thread_is_raised_for_its_caller() -> None:
         raise ValueError("in a thread")
 
     with pytest.raises(ValueError, match="in a thread"):
-        await beside(work, THREAD_BYTES_MIN)
+        await run_in_thread(work, THREAD_BYTES_MIN)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told so")
 async def test_threads_that_compute_push_nobody_aside() -> None:
-    policy = await beside(lambda: os.sched_getscheduler(0), THREAD_BYTES_MIN)
+    policy = await run_in_thread(lambda: os.sched_getscheduler(0), THREAD_BYTES_MIN)
 
     assert (policy, os.sched_getscheduler(0)) == (os.SCHED_BATCH, os.SCHED_OTHER)
 

@@ -47,7 +47,7 @@ def test_parts_make_the_same_changes_as_the_whole(
         whole = await told(world)
         monkeypatch.setattr(decoder_module, "PART_BYTES", part_bytes)
         monkeypatch.setattr(thread_offload, "THREAD_BYTES_MIN", 1)
-        monkeypatch.setattr(thread_offload, "PIECE_ROWS_MIN", 10)
+        monkeypatch.setattr(thread_offload, "PART_ROWS_MIN", 10)
         return whole, await told(world)
 
     whole, in_parts = tell(tmp_path, PIPELINE, story)

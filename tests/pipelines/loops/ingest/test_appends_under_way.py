@@ -12,7 +12,7 @@ from headwater.pipelines.journal.commits import commits_home, decode_commits
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.journal.schemas import schemas_home
 from headwater.pipelines.loops.ingest import ingest
-from headwater.pipelines.loops.thread_offload import PIECE_ROWS_MIN
+from headwater.pipelines.loops.thread_offload import PART_ROWS_MIN
 from tests.memory_log import Fuse, MemoryTransaction
 from tests.pipelines.pipeline_in_memory import PIPELINE, Change, World
 
@@ -134,7 +134,7 @@ async def test_an_append_that_fails_ends_those_behind_it(monkeypatch: pytest.Mon
 async def test_encoding_beside_an_append_that_fails_ends_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World([[[("orders", "c", key, "x" * 20) for key in range(3 * PIECE_ROWS_MIN)]]])
+    world = World([[[("orders", "c", key, "x" * 20) for key in range(3 * PART_ROWS_MIN)]]])
     append = MemoryTransaction.append
 
     async def failing(

@@ -15,7 +15,7 @@ from headwater.pipelines.loops.ingest.encoder import (
     headers_of,
     split_batch,
 )
-from headwater.pipelines.loops.thread_offload import PIECE_ROWS_MIN
+from headwater.pipelines.loops.thread_offload import PART_ROWS_MIN
 
 SCHEMA = TableSchema(TableId("s", "t"), (Column("id", pa.int64(), is_nullable=False),), ("id",))
 
@@ -36,7 +36,7 @@ def pairs(count: int, *, leading: int) -> TableChanges:
 
 def test_a_large_batch_is_never_divided_between_the_halves() -> None:
     for leading in (0, 1):
-        changes = pairs(2 * PIECE_ROWS_MIN + 3, leading=leading)
+        changes = pairs(2 * PART_ROWS_MIN + 3, leading=leading)
 
         pieces = split_batch(changes)
 

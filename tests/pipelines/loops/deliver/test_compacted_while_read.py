@@ -220,7 +220,7 @@ def test_a_replay_whose_next_deletes_are_gone_is_refused(
     is_broken_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were removed after it was broken off, or between two of its slices."""
-    monkeypatch.setattr(replay_module, "PORTION_RECORDS", 1_000)
+    monkeypatch.setattr(replay_module, "SLICE_RECORDS", 1_000)
 
     async def story(world: World) -> Any:
         config = topic_config(world.loaded.spec.log) | SMALL

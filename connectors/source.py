@@ -99,6 +99,21 @@ async def anything_goes(schema: TableSchema, *, is_next: bool = False) -> None:
     """Allows every schema, because no rule hides anything."""
 
 
+class NewTableCheck(Protocol):
+    """Check of a table that came after others, for sources whose tables have no ids."""
+
+    async def __call__(
+        self, schema: TableSchema, may_be: Callable[[TableId], bool]
+    ) -> HeadwaterError | None:
+        """Returns why none of its rows may enter the log. `may_be`: whether it may be that table
+        under another name."""
+        ...
+
+
+async def nothing_renamed(schema: TableSchema, may_be: Callable[[TableId], bool]) -> None:
+    """Allows every table, because no rule hides anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """The pipeline's parameters for a source."""
@@ -122,6 +137,8 @@ class SourceContext:
     when columns get these names."""
     refusal: FormCheck = anything_goes
     """Called before the first row of each schema is emitted, so that only its table is left out."""
+    refusal_of_new: NewTableCheck = nothing_renamed
+    """Called before `refusal` for a table that is new and has no id."""
 
 
 class Source(Protocol):

@@ -71,7 +71,9 @@ class CapturedTables:
                     former = restored_table(name, earlier, is_mariadb=self._server.is_mariadb)
                 table = form if table is None else form.with_size_of(table)
             assert table is not None, "a name comes from the catalogue or has a form"
-            table = self.by_name[name] = self._with_key(await self._by_rules(table), rows)
+            is_new = bool(resume_from) and progress is None and name not in stored
+            table = self._with_key(await self._by_rules(table, is_new=is_new), rows)
+            self.by_name[name] = table
             rows.forms.known_at[name] = end
             if table.problem:
                 if name in stored:
@@ -84,12 +86,17 @@ class CapturedTables:
                 rows.restore(table, progress, former)
         self._report_left_out()
 
-    async def _by_rules(self, table: MysqlTable) -> MysqlTable:
+    async def _by_rules(self, table: MysqlTable, *, is_new: bool) -> MysqlTable:
         """Returns the table with a problem if the rules that hide columns do not let its rows into
-        the log."""
+        the log. A new one may be any other under a new name."""
         if table.problem:
             return table
-        if (error := await self._context.refusal(table.schema, is_next=True)) is None:
+        error = None
+        if is_new:
+            error = await self._context.refusal_of_new(table.schema, lambda _: True)
+        if error is None:
+            error = await self._context.refusal(table.schema, is_next=True)
+        if error is None:
             return table
         return replace(table, problem=error.statement, hint=error.hint)
 
@@ -119,7 +126,8 @@ class CapturedTables:
             rows.suspect(name)
             now = await asyncio.to_thread(self._catalog.table, self._questions, name)
             if now is not None:
-                now = self._with_key(await self._by_rules(now), rows)
+                is_new = not rows.knows(name)
+                now = self._with_key(await self._by_rules(now, is_new=is_new), rows)
             end = await asyncio.to_thread(self._server.log_end, self._questions)
             if now is None or now.problem:
                 if not self._is_put_off(name, why, rows, end, place):

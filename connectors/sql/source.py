@@ -1,7 +1,15 @@
 """The `sql` source: polls the tables of a database on a schedule."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
@@ -44,6 +52,8 @@ class SqlSource:
         self._signals: list[Control] = []
         self._failed: dict[TableId, HeadwaterError] = {}
         """Tables that the last poll could not read completely."""
+        self._known: set[TableId] = set()
+        """Tables that are not to be taken for others under new names."""
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         from headwater.connectors.sql.table_poll import PollingRounds
@@ -161,34 +171,41 @@ class SqlSource:
 
         signals, self._signals = self._signals, []
         tables = await _on(thread, database.tables)
-        there = {table.id for table in tables}
+        there = {table.id for table in tables} | database.refused.keys()
         self._failed = {table: each for table, each in self._failed.items() if table in there}
         self._say_left_out(tables, database.refused)
         for table in tables:
             if not rounds.is_known(table):
                 rounds.resume(table, resume_from.get(part_of(table)))
+                if part_of(table) in resume_from:
+                    self._known.add(table.id)
             if any(signal.table in (None, table.id) for signal in signals):
                 rounds.again(table)
             elif table.id in read:
                 continue
             read.add(table.id)
             failed = self._failed.pop(table.id, None)
-            async with aclosing(self._of_table(thread, rounds, table)) as batches:
+            async with aclosing(self._of_table(thread, rounds, table, there)) as batches:
                 async for batch in batches:
                     yield batch
             if self._failed.get(table.id) is not failed:
                 self._say_refused(database.refused)
-        if tables and there == self._failed.keys():
+        if tables and {table.id for table in tables} == self._failed.keys():
             raise next(iter(self._failed.values()))
         if signals:
             yield ChangeBatch((), {f"{CONTROL}{signal.id}": signal.kind for signal in signals})
 
     async def _of_table(
-        self, thread: ThreadPoolExecutor, rounds: "PollingRounds", table: "SqlTable"
+        self,
+        thread: ThreadPoolExecutor,
+        rounds: "PollingRounds",
+        table: "SqlTable",
+        there: Set[TableId],
     ) -> AsyncGenerator[ChangeBatch, None]:
         is_open = False
         try:
-            if (refusal := await self._context.refusal(table.schema, is_next=True)) is not None:
+            refusal = await self._refusal(table.schema, there)
+            if refusal is not None:
                 raise refusal
             async with aclosing(_each(thread, rounds.of(table))) as batches:
                 async for batch in batches:
@@ -198,6 +215,15 @@ class SqlSource:
             self._failed[table.id] = error
         if is_open:
             yield rounds.broken_off(table)
+
+    async def _refusal(self, schema: TableSchema, there: Set[TableId]) -> HeadwaterError | None:
+        """Returns why no row of the table may enter the log; a new one may be one that is gone."""
+        if schema.table not in self._known:
+            refusal = await self._context.refusal_of_new(schema, lambda other: other not in there)
+            if refusal is not None:
+                return refusal
+            self._known.add(schema.table)
+        return await self._context.refusal(schema, is_next=True)
 
     def _say_left_out(
         self, tables: "Sequence[SqlTable]", refused: Mapping[TableId, SourceRejected]

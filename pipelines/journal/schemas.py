@@ -178,6 +178,7 @@ class SchemaStore:
         self._log, self._pipeline = log, pipeline
         self._history: dict[str, list[StoredSchema]] = {}
         self._read: set[TopicPartition] = set()
+        self._has_read_all = False
         self._reading = asyncio.Lock()
 
     async def current(
@@ -223,13 +224,24 @@ class SchemaStore:
 
     async def history(self, topic: str) -> Sequence[StoredSchema]:
         """In the order of their numbers."""
-        home = schemas_home(topic)
+        await self._learn(schemas_home(topic))
+        return self._history.get(topic, ())
+
+    async def newest_of_topics(self) -> Sequence[TableSchema]:
+        """The last schema of every topic of the pipeline."""
+        if not self._has_read_all:
+            for home in await filled_partitions(self._log, SCHEMAS):
+                await self._learn(home)
+            self._has_read_all = True
+        newest = [found[-1] for found in self._history.values()]
+        return [each.schema for each in newest if each.pipeline == self._pipeline]
+
+    async def _learn(self, home: TopicPartition) -> None:
         async with self._reading:  # the source asks beside the one that writes
             if home not in self._read:
                 async for stored in read_schemas(self._log, home):
                     self._history.setdefault(stored.topic, []).append(stored)
                 self._read.add(home)
-        return self._history.get(topic, ())
 
 
 def _read_stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:

@@ -6,6 +6,7 @@ from functools import partial
 from headwater.connectors.source import (
     FormCheck,
     Gauge,
+    NewTableCheck,
     Remark,
     Retaining,
     RowEstimating,
@@ -13,6 +14,7 @@ from headwater.connectors.source import (
     SourceContext,
     SourceReport,
     anything_goes,
+    nothing_renamed,
 )
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.clock import Clock
@@ -100,6 +102,7 @@ def make_source(
     report: Callable[[SourceReport], None] = lambda _: None,
     until_end: bool = False,
     refusal: FormCheck = anything_goes,
+    refusal_of_new: NewTableCheck = nothing_renamed,
 ) -> Source:
     changes = loaded.spec.schema_changes
     context = SourceContext(
@@ -113,6 +116,7 @@ def make_source(
         until_end=until_end,
         follows_columns=partial(follows_columns, loaded),
         refusal=refusal,
+        refusal_of_new=refusal_of_new,
     )
     source: Source = loaded.source.component(loaded.source.settings, context)
     return source
@@ -251,12 +255,18 @@ async def _run_source(task: TaskRun) -> None:
     async def refusal(schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
         return await encoders[-1].refusal(schema, is_next=is_next)
 
+    async def refusal_of_new(
+        schema: TableSchema, may_be: Callable[[TableId], bool]
+    ) -> HeadwaterError | None:
+        return await encoders[-1].refusal_of_new(schema, may_be)
+
     source = make_source(
         loaded,
         clock=task.clock,
         report=_source_reporter(task),
         until_end=task.until_end,
         refusal=refusal,
+        refusal_of_new=refusal_of_new,
     )
 
     def new_encoder(generations: Generations) -> Encoder:

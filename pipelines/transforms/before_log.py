@@ -13,6 +13,7 @@ from headwater.core_log.model.table_schema import Column, DroppedColumn, TableId
 from headwater.pipelines.file.spec import PipelineHead, TransformRule
 from headwater.pipelines.transforms.masks import (
     check_hidden,
+    check_renamed,
     hidden_columns,
     mask_text,
     masked_column,
@@ -70,9 +71,20 @@ class MasksAndDrops:
     def check(self, now: TableSchema, before: TableSchema) -> None:
         """Raises ConfigError where a form could bring to light what the newest one in the log,
         `before`, hid."""
-        rules = [rule for tables, rule in self._rules if tables.match(now.table)]
-        named = {name for rule in rules for name in (*rule.mask, *rule.drop)}
-        check_hidden(self.schema(now), before, named=named)
+        check_hidden(self.schema(now), before, named=self._named(now.table))
+
+    @property
+    def hides_anything(self) -> bool:
+        return bool(self._rules)
+
+    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+        """Raises ConfigError where a table could bring to light what `former`, a form of the log
+        that may be of the same table under another name, hid."""
+        check_renamed(self.schema(now), former, named=self._named(former.table))
+
+    def _named(self, table: TableId) -> set[str]:
+        rules = [rule for tables, rule in self._rules if tables.match(table)]
+        return {name for rule in rules for name in (*rule.mask, *rule.drop)}
 
     def _find(
         self, tables: RuleTables, wanted: Iterable[str], schema: TableSchema, *, use: str

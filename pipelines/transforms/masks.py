@@ -119,6 +119,35 @@ def check_hidden(after: TableSchema, before: TableSchema, *, named: Collection[s
                 )
 
 
+def check_renamed(after: TableSchema, former: TableSchema, *, named: Collection[str]) -> None:
+    """Raises ConfigError where `after`, as the rules leave it, shows what was hidden in `former`,
+    whose table it is or may be under another name. `named` are all names in rules for `former`."""
+    if not (after.id and former.id) and not _look_alike(after, former):
+        return
+    shown = [each for each in after.columns if not each.mask]
+    for hidden in hidden_columns(former):
+        has_id = any(each.id for each in shown) and hidden.id
+        found = [
+            each.name
+            for each in shown
+            if (each.id == hidden.id if has_id else each.name == hidden.name)
+        ]
+        if found and (hidden.rule_name or hidden.name) in named:
+            raise ConfigError(
+                f"it has the columns of {former.table}, of which a rule hides one that it shows",
+                hint=f"write {after.table} into `table` of the rule, beside {former.table}; or, if"
+                f" the column may be seen, take {former.table} out of the rule; then headwater"
+                " resume PIPELINE",
+                table=str(after.table),
+                column=found[0],
+            )
+
+
+def _look_alike(one: TableSchema, other: TableSchema) -> bool:
+    ours, theirs = ({*each.names, *(x.name for x in each.dropped)} for each in (one, other))
+    return one.key == other.key and (ours <= theirs or theirs <= ours)
+
+
 def _check_bare(after: TableSchema, before: TableSchema, shown: Sequence[Column]) -> None:
     masked = [each for each in before.columns if each.mask]
     names = {each.name for each in masked}

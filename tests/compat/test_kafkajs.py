@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 SCENARIO = Path(__file__).parent / "javascript" / "scenario.js"
-PROMISES = 14
+PROMISES = 15
 
 
 def test_every_promise_of_the_scenario_is_kept(tmp_path: Path) -> None:

@@ -295,6 +295,11 @@ class Untouched:
     def check(self, now: TableSchema, before: TableSchema) -> None:
         pass
 
+    hides_anything = False
+
+    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+        pass
+
 
 class Unrouted:
     is_sql = filters = False

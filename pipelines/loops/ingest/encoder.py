@@ -66,6 +66,12 @@ class BeforeLog(Protocol):
     def check(self, now: TableSchema, before: TableSchema) -> None:
         """Raises if a new schema could reveal what the former one masked."""
 
+    @property
+    def hides_anything(self) -> bool: ...
+
+    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+        """Raises if a table could reveal what it masked under another name."""
+
 
 RowEstimates = Callable[[], Awaitable[Mapping[TableId, int]]]
 """Approximate row counts of the source's tables, as far as known."""
@@ -184,6 +190,7 @@ class Encoder:
                 before = await self.newest_form(schema)
             if before is not None:
                 self._before_log.check(schema, before)
+            await self._check_former_names(schema, before)
             form = self.stored_form(schema)
         except ConfigError as error:
             return error
@@ -191,6 +198,33 @@ class Encoder:
             self._accepted[schema.table] = form
             self._before_log.follow(form)
         return None
+
+    async def refusal_of_new(
+        self, schema: TableSchema, may_be: Callable[[TableId], bool]
+    ) -> HeadwaterError | None:
+        """Returns why no row of a new table without an id may enter the log: it may be another one
+        under a new name."""
+        try:
+            await self._check_former_names(schema, None, may_be=may_be)
+        except ConfigError as error:
+            return error
+        return None
+
+    async def _check_former_names(
+        self,
+        schema: TableSchema,
+        before: TableSchema | None,
+        *,
+        may_be: Callable[[TableId], bool] = lambda _: False,
+    ) -> None:
+        is_known = before is not None and schema.id in (0, before.id)
+        if is_known or not self._before_log.hides_anything:
+            return
+        for former in await self._schemas.newest_of_topics():
+            if former.table != schema.table and (
+                schema.id == former.id if schema.id else may_be(former.table)
+            ):
+                self._before_log.check_renamed(schema, former)
 
     async def switch(
         self, schema: TableSchema, generations: Generations, *, now_ms: int
@@ -235,6 +269,8 @@ class Encoder:
                 _check_key(kept.schema, before, route.topic)
                 if started is None and not is_from_log:
                     self._before_log.check(changes.schema, before)
+            if started is None and not is_from_log:
+                await self._check_former_names(changes.schema, before)
             stored, is_new = await self._schemas.current(
                 route.topic,
                 recall_columns(declare_nan_columns(kept.schema), before),

@@ -70,6 +70,11 @@ class CurrentRow:
     def check(self, now: TableSchema, before: TableSchema) -> None:
         pass
 
+    hides_anything = False
+
+    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+        pass
+
 
 class _Overtaken(Exception):
     """The source appended to one of the keys first."""

@@ -1,7 +1,15 @@
 // The everyday work of kafkajs against one broker: node scenario.js HOST:PORT. Prints a line per
 // promise, "ok NAME" or "failed NAME REASON".
 const assert = require('assert')
-const { CompressionTypes, Kafka, logLevel } = require('kafkajs')
+const {
+  AclOperationTypes,
+  AclPermissionTypes,
+  AclResourceTypes,
+  CompressionTypes,
+  Kafka,
+  logLevel,
+  ResourcePatternTypes,
+} = require('kafkajs')
 
 const WAIT_MS_MAX = 120000
 const TOPIC = 2
@@ -183,9 +191,21 @@ const promises = {
     assert(left.includes('once') && !left.includes('readers'))
   },
 
-  what_is_not_served_is_refused_and_the_connection_lives: async () => {
-    await assert.rejects(admin.listPartitionReassignments({}))
+  what_is_refused_leaves_the_connection_alive: async () => {
+    await assert.rejects(
+      admin.describeAcls({
+        resourceType: AclResourceTypes.TOPIC,
+        resourcePatternType: ResourcePatternTypes.ANY,
+        operation: AclOperationTypes.ANY,
+        permissionType: AclPermissionTypes.ANY,
+      }),
+      { type: 'SECURITY_DISABLED' },
+    )
     assert((await admin.listTopics()).includes('a'))
+  },
+
+  what_is_being_moved_is_listed: async () => {
+    assert.deepEqual((await admin.listPartitionReassignments({})).topics, [])
   },
 }
 

@@ -1,12 +1,29 @@
 """Tables and rows of MySQL and MariaDB that are left out, and why."""
 
+from pathlib import Path
+
 import pytest
 
 from headwater.connectors.mysql.source import MysqlSource
+from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.loops.assembly import run_task
+from headwater.pipelines.reports import RemarksMade, Report
 from tests.connectors.mysql.conftest import MysqlGuest
 from tests.connectors.mysql.streams import run_once, source_context
 from tests.connectors.mysql.test_mysql_stream import T, begun, check_equal
+from tests.pipelines.task_runs import task_run
+
+HIDING = """
+pipeline: {{name: shop, salt: a secret of sixteen or more}}
+source: {{type: {kind}, url: "{url}", tables: ["{database}.*"]}}
+log: {{compression: none}}
+transform: [{{table: [{tables}], mask: {{email: hash}}}}]
+sink: {{type: sql, url: "sqlite:///target.db"}}
+"""
+USERS = "CREATE TABLE users (id int PRIMARY KEY, email text)"
 
 
 async def test_a_table_whose_chosen_key_is_not_unique_is_left_out_and_named(
@@ -78,3 +95,49 @@ async def test_a_system_versioned_table_is_left_out_and_the_others_go_on(
     mysql_guest.execute("ALTER TABLE past DROP SYSTEM VERSIONING")
     await run_once(mysql_guest, told)
     check_equal(told, mysql_guest, "past")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("runs_meanwhile", [False, True])
+async def test_a_renamed_table_is_left_out_until_a_rule_hides_its_columns(
+    mysql_guest: MysqlGuest, tmp_path: Path, *, is_replaced: bool, runs_meanwhile: bool
+) -> None:
+    mysql_guest.execute(
+        USERS,
+        "INSERT INTO users VALUES (1, 'secret one')",
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        *([USERS.replace("users", "fresh")] if is_replaced else ()),
+    )
+    await held_tables(mysql_guest, tmp_path, "users", "fresh")
+    rename = "RENAME TABLE users TO members" + (", fresh TO users" if is_replaced else "")
+    mysql_guest.execute("INSERT INTO users VALUES (2, 'secret two')", rename)
+    if runs_meanwhile:
+        await held_tables(mysql_guest, tmp_path, "users", "fresh")
+    mysql_guest.execute("INSERT INTO members VALUES (3, 'secret three')")
+
+    held = [await held_tables(mysql_guest, tmp_path, "users", "fresh") for _ in range(2)]
+    is_secret = holds(tmp_path, b"secret")
+    after = await held_tables(mysql_guest, tmp_path, "users", "fresh", "members")
+
+    assert held == [{f"{mysql_guest.database}.members"}] * 2 and not after
+    assert not is_secret and not holds(tmp_path, b"secret") and holds(tmp_path, b'"members"')
+
+
+async def held_tables(guest: MysqlGuest, directory: Path, *tables: str) -> set[str]:
+    """The tables that a run with a rule for some of them leaves out."""
+    told = list[Report]()
+    names = ", ".join(f"{guest.database}.{each}" for each in tables)
+    kind = "mariadb" if guest.server.is_mariadb else "mysql"
+    file = directory / "pipeline.yaml"
+    file.write_text(HIDING.format(kind=kind, url=guest.url, database=guest.database, tables=names))
+    [loaded] = load(file, environment={})
+    log = await EmbeddedLog.open(BrokerSettings(data=directory / "data", listen="127.0.0.1:0"))
+    try:
+        await run_task(task_run(loaded, "source", log, report=told.append))
+    finally:
+        await log.close()
+    return {name for each in told if isinstance(each, RemarksMade) for name in each.left_out}
+
+
+def holds(directory: Path, text: bytes) -> bool:
+    return any(text in each.read_bytes() for each in directory.glob("data/**/*.log"))

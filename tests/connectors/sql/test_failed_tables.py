@@ -15,9 +15,15 @@ from headwater.connectors.left_out_tables import REFUSED
 from headwater.connectors.source import Remark, SourceReport
 from headwater.connectors.sql import spool
 from headwater.connectors.sql.source import SqlSource
+from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.errors import ConfigError, DiskFull, SourceRejected
+from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.loops.assembly import run_task
+from headwater.pipelines.reports import RemarksMade, Report
 from tests.connectors.sql.shop import Rounds, Shop, one_round
+from tests.pipelines.task_runs import task_run
 
 DAYS = {"sqlite": "'today'", "postgresql": "'infinity'", "mariadb": "'0000-00-00'"}
 """Values that a column of days may have, and that are of no type of ours."""
@@ -180,3 +186,43 @@ async def test_a_form_that_must_not_enter_the_log_holds_its_table_alone(shop: Sh
     await rounds.close()
 
     assert others == {"a"} and len(first) == len(more) == 1
+
+
+HIDING = """
+pipeline: {{name: shop, salt: a secret of sixteen or more}}
+source: {{type: sql, url: "{url}", tables: ["*"]}}
+log: {{compression: none}}
+transform: [{{table: [{tables}], mask: {{email: hash}}}}]
+sink: {{type: sql, url: "sqlite:///target.db"}}
+"""
+
+
+async def test_a_renamed_table_is_left_out_until_a_rule_hides_its_columns(shop: Shop) -> None:
+    shop.execute(
+        *(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, email VARCHAR(9))" for name in "ab"),
+        *(f"INSERT INTO {name} VALUES (1, 'secret')" for name in "ab"),
+    )
+    hidden = [f"{shop.prefix}{name}" for name in "ab"]
+    first = await held_tables(shop, *hidden)
+    shop.execute("ALTER TABLE a RENAME TO c")
+    held = [await held_tables(shop, *hidden) for _ in range(2)]
+    after = await held_tables(shop, *hidden, f"{shop.prefix}c")
+
+    assert not first and held == [{f"{shop.prefix}c"}] * 2 and not after
+    logs = [each.read_bytes() for each in shop.directory.glob("data/**/*.log")]
+    assert not any(b"secret" in each for each in logs)
+
+
+async def held_tables(shop: Shop, *hidden: str) -> set[str]:
+    """The tables that a run with a rule for some of them leaves out."""
+    told = list[Report]()
+    file = shop.directory / "pipeline.yaml"
+    file.write_text(HIDING.format(url=shop.url, tables=", ".join(hidden)))
+    [loaded] = load(file, environment={})
+    data = shop.directory / "data"
+    log = await EmbeddedLog.open(BrokerSettings(data=data, listen="127.0.0.1:0"))
+    try:
+        await run_task(task_run(loaded, "source", log, report=told.append))
+    finally:
+        await log.close()
+    return {name for each in told if isinstance(each, RemarksMade) for name in each.left_out}

@@ -50,6 +50,11 @@ class Nothing:
     def check(self, now: TableSchema, before: TableSchema) -> None:
         pass
 
+    hides_anything = False
+
+    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+        pass
+
 
 class CountingTarget(MemoryTarget):
     """An append table beside the mirror: what came, in the order in which it came."""

@@ -8,13 +8,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder, Decoded
 from headwater.connectors.mysql.binlog.event import is_compressed
 from headwater.connectors.mysql.binlog.simple_groups import SimpleGroups, find_simple_groups
 from headwater.connectors.mysql.binlog.transport import BinlogTransport
 from headwater.connectors.mysql.captured_tables import CapturedTables
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
-from headwater.connectors.mysql.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
 from headwater.connectors.snapshot.stream_first import has_stream_next

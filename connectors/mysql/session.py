@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import partial
 
+from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpStart
 from headwater.connectors.mysql.captured_tables import CapturedTables
@@ -18,7 +19,6 @@ from headwater.connectors.mysql.events.group_reader import (
 )
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.follower import BinlogFollower
-from headwater.connectors.mysql.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.position import (
     CREATED,
     SERVER,

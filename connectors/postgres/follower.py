@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
+from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.events.event_mapper import EventMapper, MappedBatch
-from headwater.connectors.postgres.events.logical_messages import heartbeat
 from headwater.connectors.postgres.publication.monitor import CaptureMonitor
 from headwater.connectors.postgres.schema_history.schema_monitor import TableFormChange
 from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY, Cause
@@ -22,7 +22,7 @@ from headwater.connectors.snapshot.stream_first import has_stream_next
 from headwater.connectors.source import Control
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.model.changes import ChangeBatch, EventMessages, Phase, Positions
+from headwater.core_log.model.changes import ChangeBatch, Phase, Positions
 
 FIRST_BEAT_SECONDS = 1.0
 ASK_SECONDS = 0.2
@@ -42,10 +42,9 @@ class StreamFollower:
         heart: Heartbeat,
         watch: CaptureMonitor,
         *,
-        pipeline: str,
+        beat: SourceHeartbeat,
         server: str,
         start: int,
-        heartbeat_ms: int,
         clock: Clock,
         end: int | None,
         awaits_paused: bool,
@@ -56,15 +55,13 @@ class StreamFollower:
         self._incremental, self._watch = incremental, watch
         watch.forms.told = self.begin_rereads
         incremental.in_place.look_soon = heart.look_soon
-        self._pipeline, self._server = pipeline, server
-        self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
+        self._beat, self._server, self._clock, self._end = beat, server, clock, end
         self._awaits_paused = awaits_paused
         self._reached = self._told = start
         """The stream's position, and the last position that was emitted."""
         self._is_first = True
         self._is_open = False
         """Whether a batch was emitted whose position is still to come."""
-        self._beat_ms = clock.monotonic_ms()
         self._asked_ms: int | None = None
         self._stirring: asyncio.Future[None] | None = None
         """The task that waits for rows read beside the stream, across WAL batches."""
@@ -179,8 +176,8 @@ class StreamFollower:
         """Returns rows that were read beside the stream, or a heartbeat that is due."""
         if (rows := await self._rows_read()) is not None:
             return rows
-        if self._is_beat_due and self._has_position_to_tell:
-            return ChangeBatch((), self._position(), notices=self._beat())
+        if self._beat.is_due and self._has_position_to_tell:
+            return ChangeBatch((), self._position(), notices=self._beat.beat())
         return None
 
     async def _rows_read(self) -> ChangeBatch | None:
@@ -224,7 +221,7 @@ class StreamFollower:
         self._is_open = True
         if not part.is_last or wal_batch.position is None:
             return part.batch({}, part.notices)
-        return part.batch(self._position(), (*part.notices, *self._beat()))
+        return part.batch(self._position(), (*part.notices, *self._beat.beat()))
 
     def _end_batch(self, wal_batch: WalBatch) -> ChangeBatch | None:
         """Starts what the WAL batch asks for; returns its position if that is still to come."""
@@ -234,11 +231,11 @@ class StreamFollower:
             self._heart.look_soon()
         for table, (cause, after) in captures.take_rereads():
             self._read_again(table, cause, after=max(after, self._reached))
-        must_tell = wal_batch.is_wanted or self._is_beat_due or _is_asked(wal_batch)
+        must_tell = wal_batch.is_wanted or self._beat.is_due or _is_asked(wal_batch)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if not is_news or wal_batch.position is None:
             return None
-        return ChangeBatch((), self._position(), notices=self._beat())
+        return ChangeBatch((), self._position(), notices=self._beat.beat())
 
     def _beside_rows_read(self, part: MappedBatch, wal_batch: WalBatch) -> MappedBatch:
         """Returns the changes without those that wait for the rows of their table."""
@@ -275,16 +272,9 @@ class StreamFollower:
         return self._reached > self._told and not self._is_open
 
     @property
-    def _is_beat_due(self) -> bool:
-        since_ms = self._clock.monotonic_ms() - self._beat_ms
-        return 0 < self._heartbeat_ms <= since_ms
-
-    @property
     def _patience_s(self) -> float | None:
-        if not self._heartbeat_ms:
-            return None
-        due_ms = self._beat_ms + self._heartbeat_ms - self._clock.monotonic_ms()
-        return max(due_ms, 50) / 1_000
+        due_ms = self._beat.due_ms
+        return None if due_ms is None else max(due_ms, 50) / 1_000
 
     def _position(self) -> Positions:
         self._told, self._is_open = self._reached, False
@@ -294,12 +284,6 @@ class StreamFollower:
             found[SERVER] = self._server
             self._is_first = False
         return found
-
-    def _beat(self) -> tuple[EventMessages, ...]:
-        if not self._is_beat_due:
-            return ()
-        self._beat_ms = self._clock.monotonic_ms()
-        return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)
 
 
 def _is_asked(wal_batch: WalBatch) -> bool:

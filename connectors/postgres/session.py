@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
+from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.postgres import lost_keys
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.discovery import (
@@ -578,10 +579,9 @@ class ReplicationSession:
             incremental,
             Heartbeat(settings, self._context, slot=self._slot, watch=watch),
             watch,
-            pipeline=self._context.pipeline,
+            beat=SourceHeartbeat(self._context.pipeline, clock, every_ms=settings.heartbeat_ms),
             server=resume.server.part,
             start=start,
-            heartbeat_ms=settings.heartbeat_ms,
             clock=clock,
             end=end,
             awaits_paused=self._stops_after_rows and not self._context.until_end,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Any, TypeAlias
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -151,6 +152,13 @@ class EventMessages:
     """Last part of their topic's name: `transaction`, `message` or `heartbeat`."""
     keys: pa.BinaryArray
     values: pa.BinaryArray
+
+    @classmethod
+    def of(
+        cls, kind: str, keys: Sequence[Mapping[str, Any]], values: Sequence[Mapping[str, Any]]
+    ) -> "EventMessages":
+        texts = [[orjson.dumps(each) for each in column] for column in (keys, values)]
+        return cls(kind, *(pa.array(each, pa.binary()) for each in texts))
 
 
 def op_codes(operations: pa.Array) -> pa.StringArray:

@@ -1,12 +1,9 @@
-"""Events that belong to no table: logical messages and heartbeats."""
+"""Logical messages, as events that belong to no table."""
 
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import orjson
-import pyarrow as pa
 
 from headwater.connectors.postgres.events.source_block import SourceOrigin
 from headwater.connectors.postgres.wal.wal_batch import WalMessage
@@ -58,26 +55,8 @@ def messages(
         values.append(
             {"op": "m", "ts_ms": now_ms, "source": block, "transaction": place, "message": said}
         )
-    return notices_of("message", keys, values)
-
-
-def heartbeat(pipeline: str, *, now_ms: int) -> EventMessages:
-    found = notices_of("heartbeat", [{"serverName": pipeline}], [{"ts_ms": now_ms}])
-    assert found is not None, "one heartbeat is one notice"
-    return found
+    return EventMessages.of("message", keys, values) if keys else None
 
 
 def sequence_text(before: int | None, lsn: int) -> str:
     return f'[{"null" if before is None else chr(34) + str(before) + chr(34)},"{lsn}"]'
-
-
-def notices_of(
-    kind: str, keys: Sequence[Mapping[str, Any]], values: Sequence[Mapping[str, Any]]
-) -> EventMessages | None:
-    if not keys:
-        return None
-    return EventMessages(
-        kind,
-        pa.array([orjson.dumps(key) for key in keys], pa.binary()),
-        pa.array([orjson.dumps(value) for value in values], pa.binary()),
-    )

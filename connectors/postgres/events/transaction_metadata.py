@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.postgres.events.logical_messages import notices_of
 from headwater.connectors.postgres.wal.wal_batch import WalBatch, WalMessage
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import ColumnOrValue, EventMessages, TableChanges
@@ -165,7 +164,7 @@ class TransactionCounts:
                 values.append(_end(f"{xid}:{end}", opened, committed_ms))
                 self._open = None
         keys = [{"id": value["id"]} for value in values]
-        return notices_of("transaction", keys, values)
+        return EventMessages.of("transaction", keys, values) if keys else None
 
 
 def _events(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.follower import BinlogFollower
 from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.connectors.postgres.follower import StreamFollower
@@ -50,8 +51,9 @@ def of_postgres(chunks: Chunks) -> StreamFollower:
     given: Any = SimpleNamespace
     return StreamFollower(
         given(), given(captures=captures), given(**_asked(chunks), in_place=given()),
-        given(look_soon=None), given(forms=given()), pipeline="shop", server="s", start=0,
-        heartbeat_ms=0, clock=SystemClock(), end=None, awaits_paused=False,
+        given(look_soon=None), given(forms=given()),
+        beat=SourceHeartbeat("shop", SystemClock(), every_ms=0), server="s", start=0,
+        clock=SystemClock(), end=None, awaits_paused=False,
     )  # fmt: skip
 
 

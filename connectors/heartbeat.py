@@ -1,8 +1,5 @@
 """The heartbeat of a source: a notice and a position, also while there are no changes."""
 
-import orjson
-import pyarrow as pa
-
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.changes import EventMessages
 
@@ -17,16 +14,20 @@ class SourceHeartbeat:
 
     @property
     def is_due(self) -> bool:
-        return 0 < self._every_ms <= self._clock.monotonic_ms() - self._beat_ms
+        due_ms = self.due_ms
+        return due_ms is not None and due_ms <= 0
+
+    @property
+    def due_ms(self) -> int | None:
+        """The time until the next one; None if there is none."""
+        if not self._every_ms:
+            return None
+        return self._beat_ms + self._every_ms - self._clock.monotonic_ms()
 
     def beat(self) -> tuple[EventMessages, ...]:
         """Returns the notice if it is due."""
         if not self.is_due:
             return ()
         self._beat_ms = self._clock.monotonic_ms()
-        key = orjson.dumps({"serverName": self._pipeline})
-        value = orjson.dumps({"ts_ms": self._clock.now_ms()})
-        notice = EventMessages(
-            "heartbeat", pa.array([key], pa.binary()), pa.array([value], pa.binary())
-        )
-        return (notice,)
+        key, value = {"serverName": self._pipeline}, {"ts_ms": self._clock.now_ms()}
+        return (EventMessages.of("heartbeat", [key], [value]),)

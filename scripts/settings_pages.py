@@ -86,8 +86,8 @@ Every source has these keys, too; where a type has another default, its page say
 ## Debezium's keys
 
 In a source, Debezium's own spellings are taken where the type has a key for what they say; its
-lists of regular expressions become patterns. Of those that have another place here, the mistake
-says which.
+lists of regular expressions become patterns. If a key has another place here, the mistake says
+which.
 
 {debezium}
 """

@@ -148,7 +148,7 @@ class FilesSettings(YamlSettings):
     """Columns and their types, for all tables of this source; others are not read. Without them,
     names and types come from the files."""
     new_columns: Literal["add", "ignore"] = "add"
-    """What happens to columns that appear after a table's types were inferred."""
+    """Handling of columns that appear after a table's types were inferred."""
     csv: CsvSettings = CsvSettings()
     """The format of CSV files."""
     on_rewrite: Literal["stop", "append"] = "stop"

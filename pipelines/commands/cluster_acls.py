@@ -51,7 +51,7 @@ def resource_options(command: Options) -> Options:
             "operations",
             multiple=True,
             type=click.Choice(OPERATIONS),
-            help="What is done; all if left out.",
+            help="Operation; all if left out.",
         ),
     )
     for option in reversed(options):

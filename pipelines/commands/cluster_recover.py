@@ -28,8 +28,9 @@ def recover(output: Output, directory: Path, unsafe: bool) -> None:
     broker must not run. It then leads every partition with what it has, and the others are removed.
     Without --unsafe only what would become of each partition is shown.
 
-    What the others had acknowledged without this broker is lost, which it cannot know. Brokers
-    that come back with their disks stay a cluster of their own: wipe them, and let them join.
+    Records that the others had acknowledged without this broker are lost, which it cannot know.
+    Brokers that come back with their disks stay a cluster of their own: wipe them, and let them
+    join.
     """
     from headwater.core_log.broker.lone_broker import lone_broker
     from headwater.core_log.foundation.clock import SystemClock

@@ -33,8 +33,8 @@ MEANINGS = {"r": "read", "c": "created", "u": "updated", "d": "deleted", "t": "t
 @click.option(
     "--as-of",
     metavar="MOMENT",
-    help="What it was then: a time or how long ago (as committed at the source), a position of the "
-    "source (0/16B3748), or an offset of the log (everything below it).",
+    help="The row as it was then: a time or how long ago (as committed at the source), a position "
+    "of the source (0/16B3748), or an offset of the log (everything below it).",
 )
 @log_options
 @shared_options

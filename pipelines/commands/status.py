@@ -44,8 +44,9 @@ def status(
     """Show the running pipelines, or only PIPELINE.
 
     One screen shows for each whether it is running, how far behind it is, how much of the snapshot
-    is left, and what is quarantined. Of more than 30 tables the states are counted, and the 20 most
-    urgent are shown; --all shows the rest. --json prints the fields of docs/status.md.
+    is left, and what is quarantined. If there are more than 30 tables, they are counted by state,
+    and the 20 most urgent are shown; --all shows the rest. --json prints the fields of
+    docs/status.md.
     """
     owner = address.owner()
     if watch:

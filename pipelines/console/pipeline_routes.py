@@ -120,7 +120,7 @@ ROUTES = (
         "GET",
         API + "/file-plan",
         plan_of_file,
-        "What a run of the pipeline file, as it is now, would do: `headwater plan`.",
+        "Effects that a run of the pipeline file, as it is now, would have: `headwater plan`.",
         PipelinePlan,
     ),
     *(

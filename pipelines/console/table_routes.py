@@ -210,7 +210,7 @@ ROUTES = (
             "GET",
             path + "/timeline",
             happenings,
-            f"What happened to {whose}, newest first: schemas, comparisons, commands and the dead "
+            f"Events of {whose}, newest first: schemas, comparisons, commands and the dead "
             "letters that are left.",
             Timeline,
         )

@@ -1,4 +1,4 @@
-"""What happened to a pipeline and its tables, on one axis of time: schemas, comparisons, commands
+"""Events of a pipeline and its tables, on one axis of time: schemas, comparisons, commands
 and dead letters."""
 
 from collections import Counter

@@ -140,7 +140,7 @@ class PipelineHead(YamlSettings):
     schema_changes: SchemaChanges = Field(
         EVOLVE, examples=[{"*": "evolve", "change_key": "fail", "settle": "5m"}]
     )
-    """What is done when a table's form has changed at its source: `evolve` follows, `lenient`
+    """Reaction to another form of a table at its source: `evolve` follows, `lenient`
     follows only what loses nothing, `ignore` leaves the columns of targets as they are, `fail`
     quarantines the table before any row of the new form is read. Where a type stays by `ignore`,
     records with values that it would change are dead letters. One policy, or one per kind of
@@ -227,7 +227,7 @@ class ErrorSettings(YamlSettings):
     dead_letter: DeadLetterSettings = DeadLetterSettings()
     """Records that can never be applied."""
     isolate: Literal["table", "pipeline"] = "table"
-    """What is quarantined when a table fails: only the table, or everything."""
+    """Extent of a quarantine when a table fails: only the table, or everything."""
 
 
 class NotifySettings(YamlSettings):
@@ -300,7 +300,7 @@ class LimitSettings(YamlSettings):
 
 
 class ConsoleViewSettings(YamlSettings):
-    """What `headwater ui` shows of a pipeline, if it is started with this file."""
+    """The view of a pipeline in `headwater ui`, if it is started with this file."""
 
     hide: Texts = Field((), examples=[["public.users.email"]])
     """Columns that the console does not show and does not search, as `schema.table.column`. Without
@@ -373,7 +373,7 @@ class PipelineSpec(YamlSettings):
     limits: LimitSettings = LimitSettings()
     """Bounds of memory and waiting."""
     console: ConsoleViewSettings = ConsoleViewSettings()
-    """What `headwater ui` shows."""
+    """The view of the pipeline in `headwater ui`."""
 
     @property
     def name(self) -> str:

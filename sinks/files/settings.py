@@ -59,7 +59,7 @@ class FilesSinkSettings(YamlSettings):
     s3: S3Settings = S3Settings()
     """How the bucket of an `s3://` path is reached."""
     format: Literal["parquet", "jsonl"] = "parquet"
-    """What the files hold. In JSON lines decimals are strings and times are ISO 8601."""
+    """Format of the files. In JSON lines decimals are strings and times are ISO 8601."""
     compression: OutputCompression | None = None
     """How files are compressed: Parquet with zstd, and JSON lines not at all, unless said
     otherwise. JSON lines know `gzip` and `zstd`, and get the ending `.gz` or `.zst`."""

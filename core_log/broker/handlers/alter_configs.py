@@ -1,7 +1,7 @@
 """AlterConfigs (key 33), versions 0 to 2: replaces the whole configuration of topics.
 
-Old clients use it; IncrementalAlterConfigs cannot lose settings of another client. Of brokers only
-the rates of throttled replicas can be set, and the cluster-wide default of min.insync.replicas.
+Old clients use it; IncrementalAlterConfigs cannot lose settings of another client. Brokers
+accept only the rates of throttled replicas, and the cluster-wide default of min.insync.replicas.
 Deliberately not done: their other settings, which are read when they start.
 """
 

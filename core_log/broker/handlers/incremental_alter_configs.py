@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1: sets, deletes or extends single settings.
 
-Of brokers only the rates of throttled replicas can be set, and the cluster-wide default of
+Brokers accept only the rates of throttled replicas, and the cluster-wide default of
 min.insync.replicas; other settings are read when they start, so that there is nothing to delete,
 and setting one is an invalid request, as of those that Kafka does not take while it runs.
 Deliberately not done: log levels, the rate of moves between directories, of which there is one.

@@ -63,8 +63,8 @@ def _only_sink(store: ObjectStore, pipeline: str, path: str) -> str:
         for name in names_below(store, DIRECTORY)
         if name.startswith(start)
     }
-    ledgers = {each: SinkStateLog(store, pipeline=pipeline, sink=each) for each in sorted(found)}
-    sinks = [name for name, ledger in ledgers.items() if not ledger.head().recipe]
+    state_logs = {each: SinkStateLog(store, pipeline=pipeline, sink=each) for each in sorted(found)}
+    sinks = [name for name, state_log in state_logs.items() if not state_log.head().recipe]
     if len(sinks) > 1:
         raise SinkRejected(
             "several sinks of the pipeline keep their tables at this path",

@@ -44,7 +44,7 @@ class Lake:
     def place(self) -> StorageLocation:
         return place_of(self.settings.path, self.settings.s3, directory=self.context.directory)
 
-    def ledger(self) -> SinkStateLog:
+    def state_log(self) -> SinkStateLog:
         context, shadow = self.context, self.shadow
         suffix = "" if shadow is None else f".{lake_name(str(shadow.table))}.{shadow.directory}"
         return SinkStateLog(

@@ -38,13 +38,13 @@ def shadow_of(lake: Lake, recipe: RebuildRecipe) -> LakeShadow:
     """Returns the shadow in progress if its recipe is the same, or a new one."""
     shadow = LakeShadow(recipe.table, _live(lake, recipe.table).generation + 1, recipe.newest)
     copy = Lake(lake.settings, lake.context, shadow)
-    ledger = copy.ledger()
-    if ledger.head().recipe != recipe.digest:
+    state_log = copy.state_log()
+    if state_log.head().recipe != recipe.digest:
         table_writer = copy.table(recipe.table)
         if table_writer.load() is not None:
             table_writer.lake.drop()
-        ledger.forget()
-        if not ledger.add(replace(next_entry(SinkState(), writer=""), recipe=recipe.digest)):
+        state_log.forget()
+        if not state_log.add(replace(next_entry(SinkState(), writer=""), recipe=recipe.digest)):
             raise SinkUnavailable(
                 "another process starts a copy of the table now", table=str(recipe.table)
             )
@@ -109,7 +109,7 @@ def _live(lake: Lake, table: TableId) -> LakeTableState:
 
 def _farthest_offsets(copy: Lake, state: LakeTableState) -> "AppliedOffsets":
     """Returns the shadow's offsets, with its known ranges without rows."""
-    passed = copy.ledger().head().passed
+    passed = copy.state_log().head().passed
     return {part: farthest(part, state.offsets, passed) or at for part, at in state.offsets.items()}
 
 
@@ -119,14 +119,14 @@ def _take_over(lake: Lake, table: TableId, live: LakeTableState, copy: LakeTable
     They say nothing of the shadow's rows, which may come from another topic. This is done before
     the swap: a range without rows is at worst read again.
     """
-    ledger, topics = lake.ledger(), live.feeds.keys() | copy.feeds.keys()
+    state_log, topics = lake.state_log(), live.feeds.keys() | copy.feeds.keys()
     for _ in range(ATTEMPTS_MAX):
-        head = ledger.head()
+        head = state_log.head()
         passed = {part: each for part, each in head.passed.items() if part.topic not in topics}
         feeds = {**head.feeds, **dict.fromkeys(copy.feeds, (table, live.id))}
         if (passed, feeds) == (head.passed, head.feeds):
             return
-        if ledger.add(replace(next_entry(head, writer=""), passed=passed, feeds=feeds)):
+        if state_log.add(replace(next_entry(head, writer=""), passed=passed, feeds=feeds)):
             return
     raise SinkUnavailable(
         "other writers keep changing the sink's state", pipeline=lake.context.pipeline
@@ -148,7 +148,7 @@ def forget_copies(lake: Lake, table: TableId) -> None:
 def _forget(copy: Lake, table: TableId) -> None:
     """Makes the shadow no table any more; its files stay where they are."""
     copy.table(table).lake.forget()
-    copy.ledger().forget()
+    copy.state_log().forget()
 
 
 ROWS_AT_ONCE = 500_000

@@ -77,7 +77,7 @@ class SparkSink:
     ) -> None:
         self._settings, self._context = settings, context
         self._lake = Lake(settings, context, shadow)
-        self._ledger = self._lake.ledger()
+        self._state_log = self._lake.state_log()
         self._work_split = WorkSplit(settings, self._lake.table)
         self._writer = uuid4().hex
         self._reported: dict[TopicPartition, AppliedOffset] = {}
@@ -96,7 +96,7 @@ class SparkSink:
 
     async def apply(self, part: Slice) -> None:
         left = self._remaining(part)
-        head = await in_thread(self._ledger.head)
+        head = await in_thread(self._state_log.head)
         table_works = await self._work_split.of(left, head)
         await in_thread(partial(self._check_idle, left, head, table_works))
         head = await in_thread(partial(self._announce, left, table_works))
@@ -147,7 +147,7 @@ class SparkSink:
     ) -> AsyncIterator[TableContents]:
         from headwater.sinks.spark.table_reader import open_table
 
-        head = await in_thread(self._ledger.head)
+        head = await in_thread(self._state_log.head)
         ignores = self._settings.of(str(schema.table)).deletes == "ignore"
         opened = await in_thread(
             lambda: open_table(
@@ -170,7 +170,7 @@ class SparkSink:
         """Closes the sink. Spark stays: it belongs to the process, and other sinks may use it."""
 
     def _read_offsets(self, topics: frozenset[str]) -> AppliedOffsets:
-        head = self._ledger.head()
+        head = self._state_log.head()
         found = {part: each.end for part, each in head.passed.items() if part.topic in topics}
         states: dict[TableId, LakeTableState | None] = {}
         for topic in topics & head.feeds.keys():
@@ -211,7 +211,7 @@ class SparkSink:
         """Stores the table of every topic before the table is made, so that none is ever
         forgotten."""
         for _ in range(ATTEMPTS_MAX):
-            head = self._ledger.head()
+            head = self._state_log.head()
             feeds, anew, found = dict(head.feeds), set[str](), set[TopicPartition]()
             for table, table_work in table_works.items():
                 with failures_named(table=str(table)):
@@ -230,7 +230,7 @@ class SparkSink:
                 return head
             passed = {part: each for part, each in head.passed.items() if part.topic not in anew}
             entry = replace(next_entry(head, writer=self._writer), feeds=feeds, passed=passed)
-            if self._ledger.add(entry):
+            if self._state_log.add(entry):
                 if found:
                     raise SinkUnavailable(
                         "the sink's state beside the tables was lost and is restored from them: "
@@ -332,7 +332,7 @@ class SparkSink:
         """Stores offsets that moved without rows, and the versions of the tables that belong
         together."""
         for _ in range(ATTEMPTS_MAX):
-            head = self._ledger.head()
+            head = self._state_log.head()
             passed = dict(head.passed)
             for each, start in part.start.items():
                 before = passed.pop(each, None)
@@ -353,7 +353,7 @@ class SparkSink:
                 versions={each: at for each, at in versions.items() if each not in left_out},
                 left_out=frozenset(left_out & versions.keys()),
             )
-            if self._ledger.add(entry):
+            if self._state_log.add(entry):
                 return
         raise Fenced("another run has moved the target", pipeline=self._context.pipeline)
 
@@ -392,7 +392,7 @@ class SparkSink:
         return f"table {table} stays as it is until a rebuild: {how}"
 
     def _find_known(self) -> list[LakeTableWriter]:
-        return self._lake.tables(self._ledger.head())
+        return self._lake.tables(self._state_log.head())
 
     async def _maintain_when_due(self) -> None:
         """Runs between slices, so that maintenance never competes with our own commits."""
@@ -445,19 +445,19 @@ class SparkSink:
         """Includes an unreadable table if the sink state says that it is ours."""
         from headwater.sinks.spark.rebuild import forget_copies
 
-        table_writer, head, removed = self._lake.table(table), self._ledger.head(), list[str]()
+        table_writer, head, removed = self._lake.table(table), self._state_log.head(), list[str]()
         if _is_ours(table_writer, is_known=not topics.isdisjoint(head.feeds)):
             forget_copies(self._lake, table)
             table_writer.lake.drop()
             removed.append(f"table {table} under {table_writer.place.root}")
         for _ in range(ATTEMPTS_MAX):
-            head = self._ledger.head()
+            head = self._state_log.head()
             feeds = {topic: each for topic, each in head.feeds.items() if topic not in topics}
             passed = {part: each for part, each in head.passed.items() if part.topic not in topics}
             versions = {name: each for name, each in head.versions.items() if name != table}
             entry = next_entry(head, writer=self._writer)
             entry = replace(entry, feeds=feeds, passed=passed, versions=versions)
-            if (feeds, passed) == (head.feeds, head.passed) or self._ledger.add(entry):
+            if (feeds, passed) == (head.feeds, head.passed) or self._state_log.add(entry):
                 return removed
         raise SinkUnavailable("other writers keep changing the sink's state", table=str(table))
 
@@ -479,7 +479,7 @@ class SparkSink:
                 failures.append(error)
         if failures:  # the sink state stays: the next attempt finds the tables by it
             raise failures[0]
-        self._ledger.forget()
+        self._state_log.forget()
         self._lake.forget()
         self._reported, self._done = {}, {}
         return removed

@@ -10,9 +10,9 @@ LAKE_POINTS = (
     Point("lake file", 1, False),
     Point("lake file", 3, True),
     Point("lake file", 9, True),
-    Point("ledger entry", 1, False),
-    Point("ledger entry", 1, True),
-    Point("ledger entry", 4, False),
+    Point("state log entry", 1, False),
+    Point("state log entry", 1, True),
+    Point("state log entry", 4, False),
     Point("table commit", 1, False),
     Point("table commit", 1, True),
     Point("table commit", 2, True),
@@ -44,7 +44,7 @@ def watch_lake(fuse: Fuse) -> None:
     create, writing = DirectoryStore.create, StorageLocation.writing
 
     def watched(store: DirectoryStore, name: str, content: bytes) -> bool:
-        seam = "table commit" if "_delta_log/" in name else "ledger entry"
+        seam = "table commit" if "_delta_log/" in name else "state log entry"
         with fuse.around(seam):
             return create(store, name, content)
 

@@ -84,7 +84,7 @@ async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
     topic.append(ORDERS, ("c", {"id": 9, "note": "set aside"}))
     sink = bench.sink()
     await sink.committed_offsets([topic.name])
-    await sink.apply(topic.slice(without=[8]))  # so that only the ledger says how far it is
+    await sink.apply(topic.slice(without=[8]))  # so that only the state log says how far it is
 
     DeltaTable(bench.address("public.orders")).restore(before.version)
 

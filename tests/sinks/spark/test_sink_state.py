@@ -13,17 +13,19 @@ from tests.slices import ScriptedTopic, together
 APPEND = {"tables": {"*": {"mode": "append"}}}
 
 
-def lose_ledger(bench: LakeBench) -> None:
+def lose_state_log(bench: LakeBench) -> None:
     shutil.rmtree(f"{bench.path}/_headwater")
 
 
-async def test_a_sink_whose_ledger_was_lost_goes_on_where_its_tables_stand(tmp_path: Path) -> None:
+async def test_a_sink_whose_state_log_was_lost_goes_on_where_its_tables_stand(
+    tmp_path: Path,
+) -> None:
     bench = LakeBench(str(tmp_path / "lake"), chosen=APPEND)
     orders, items = ScriptedTopic(), ScriptedTopic("shop.public.items", "topic-2")
     orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     items.append(ITEMS, ("c", {"id": 1, "price": 1.5}))
     await bench.sink().apply(together(orders.slice(), items.slice()))
-    lose_ledger(bench)
+    lose_state_log(bench)
     sink = bench.sink()
 
     begun = await sink.committed_offsets([orders.name, items.name])
@@ -41,13 +43,13 @@ async def test_a_sink_whose_ledger_was_lost_goes_on_where_its_tables_stand(tmp_p
     assert len(await bench.rows("public.items")) == 1
 
 
-async def test_a_running_sink_hardly_notices_that_its_ledger_is_lost(tmp_path: Path) -> None:
+async def test_a_running_sink_hardly_notices_that_its_state_log_is_lost(tmp_path: Path) -> None:
     bench, topic = LakeBench(str(tmp_path / "lake")), ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     sink = bench.sink()
     await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
-    lose_ledger(bench)
+    lose_state_log(bench)
     topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
 
     await sink.apply(topic.slice())

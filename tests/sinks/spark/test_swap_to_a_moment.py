@@ -24,7 +24,7 @@ async def test_a_table_put_back_to_a_moment_gets_all_that_has_happened_since(
     await sink.apply(early)
     topic.append(ORDERS, *many(3, 3))
     await sink.apply(topic.slice())
-    # A range in which a filter leaves nothing of the table: only the ledger hears of it.
+    # A range in which a filter leaves nothing of the table: only the state log hears of it.
     topic.append(ORDERS, *many(100, 1))
     nothing = topic.slice()
     offset = topic.slice().end[TopicPartition(topic.name, 0)].next_offset

@@ -24,7 +24,8 @@ class KafkaSourceSettings(YamlSettings):
     """Encryption and authentication of connections; none by default."""
     topics: Texts = Field(min_length=1)
     """Topics to read, by globs or /regular expressions/; a leading `!` excludes topics. Internal
-    topics are never read."""
+    topics are never read. Two topics of one table (`a.public.orders` and `b.public.orders` of
+    Debezium) are refused."""
     format: Literal["debezium-json", "json", "raw"] = "debezium-json"
     """Format of the values. `debezium-json`: Debezium's events, with or without Connect's schemas;
     `json`: one object per record, its fields as columns; `raw`: key, value, headers, partition,

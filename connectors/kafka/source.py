@@ -230,6 +230,7 @@ class PartitionReader:
             name == STARTED or name.startswith("topic/") for name in resume_from
         )
         self._readers: dict[str, TopicReader] = {}
+        self._topics: dict[TableId, str] = {}
         self._left_out: set[str] = set()
         """Topics that are not read until they are released."""
         self._before: tuple[dict[TopicPartition, int], dict[str, str]] = ({}, {})
@@ -240,7 +241,8 @@ class PartitionReader:
         """Adds partitions that were not read so far; returns the changed parts of the position."""
         found: dict[str, str] = {STARTED: self._settings.start} if self._is_first else {}
         fresh: list[TopicPartition] = []
-        for topic in topics:
+        for topic in sorted(topics, key=lambda each: f"topic/{each.name}" not in self._stored):
+            self._check_table(topic.name)
             found |= self._identify(topic)
             for part in topic.partitions:
                 partition = TopicPartition(topic.name, part.partition)
@@ -339,6 +341,17 @@ class PartitionReader:
                 topic=topic.name,
             )
         return {name: identity}
+
+    def _check_table(self, topic: str) -> None:
+        """Rows of two topics would have the same keys in one table, and no order."""
+        other = self._topics.setdefault(self.table_of(topic), topic)
+        if other != topic:
+            raise SourceRejected(
+                "two topics have rows of one table",
+                hint=f"exclude one in `topics`: '!{topic}'; another pipeline can read it",
+                table=str(self.table_of(topic)),
+                topics=[other, topic],
+            )
 
     def _reader(self, topic: str) -> "TopicReader":
         from headwater.connectors.kafka.formats import reader_of

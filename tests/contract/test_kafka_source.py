@@ -21,6 +21,7 @@ from headwater.core_log.foundation.errors import (
     SourceRejected,
     SourceUnavailable,
 )
+from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records import arrow_codec
@@ -71,6 +72,27 @@ class TestKafkaSource(SourceSuite):
         if request.param == "json":
             return KafkaGround(cluster, {**settings, "format": "json", "key": "id"}, 16)
         return KafkaGround(cluster, {**settings, "format": "raw"}, 16)
+
+
+async def test_two_topics_of_one_table_are_refused_also_if_one_comes_later(
+    cluster: Cluster,
+) -> None:
+    """Debezium's topics of two servers: rows of both would have the same keys."""
+    first = await cluster.topic("public.orders")
+    await cluster.append_changes(first, changes_of(PLAIN, ("c", {"id": 1})), WireSettings())
+    other = f"{cluster.prefix}-b.public.orders"
+    source = cluster.source(topics=f"{cluster.prefix}*")
+
+    told = await read(source, changes=1)
+    await cluster.log.ensure_topic(TopicSettings(name=other))
+    with pytest.raises(SourceRejected, match="two topics have rows of one table") as refused:
+        await read(source, dict(told[-1].positions), changes=1)
+
+    assert refused.value.facts["topics"] == [first, other]
+    without = cluster.source(topics=[f"{cluster.prefix}*", f"!{other}"])
+    assert len(await read(without, changes=1)) == 1
+    with pytest.raises(SourceRejected, match="two topics have rows of one table"):
+        await source.discover()
 
 
 async def test_uncommitted_records_are_not_read(cluster: Cluster) -> None:

@@ -252,12 +252,14 @@ class FileOrigin(NamedTuple):
     def changes(
         self, sifted: ParsedLines, inferred: InferredSchema, entry: FileEntry, *, before: FileState
     ) -> TableChanges | None:
-        """Returns rows as changes: created rows, or, from a rewritten file, rows read again that
-        replace those of the same key."""
+        """Returns rows as changes. With a key they may replace one of before, which goes if they do
+        not pass a filter."""
         if not sifted.rows.num_rows:
             return None
         is_repeat = before.is_repeat and bool(inferred.key)
-        operation = Operation.READ if is_repeat else Operation.INSERT
+        operation = Operation.UPDATE if inferred.key else Operation.INSERT
+        if is_repeat:
+            operation = Operation.READ
         indices = pa.array(sifted.numbers + before.rows, pa.int64())
         times = source_times(entry.modified_us)
         return TableChanges(

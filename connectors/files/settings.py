@@ -84,7 +84,8 @@ class CsvSettings(YamlSettings):
 class FilesSettings(YamlSettings):
     """Exactly once, even after a crash in the middle of a file, for files that are appended to,
     that are renamed (as log rotation does it), and that never change: the progress of each file is
-    committed in the same transaction of the log as its rows. Rows are events of kind `c` (created).
+    committed in the same transaction of the log as its rows. Rows are events of kind `c` (created),
+    with a `key` of kind `u` (updated), because they replace the row of their key.
     A file is identified by its inode (in S3 by its ETag) and by checksums of the part that was
     read:
 

@@ -51,6 +51,21 @@ def test_a_row_of_a_file_that_was_rewritten_leaves(tmp_path: Path) -> None:
     assert rows(tmp_path / "target.db", "SELECT id FROM orders") == [(2,)]
 
 
+@pytest.mark.parametrize("mode", ["mirror", "scd2"])
+def test_a_row_of_a_file_whose_later_line_does_not_pass_leaves(mode: str, tmp_path: Path) -> None:
+    file, text = tmp_path / "orders.csv", FILES.replace("MODE", mode)
+    file.write_text("id,status\n1,open\n2,open\n3,closed\n")
+    run(tmp_path, text)
+    with file.open("a") as grown:
+        grown.write("1,closed\n3,open\n4,open\n4,closed\n")
+
+    run(tmp_path, text)
+
+    where = "" if mode == "mirror" else " WHERE _headwater_is_current"
+    left = rows(tmp_path / "target.db", f"SELECT id FROM orders{where} ORDER BY id")
+    assert left == [(2,), (3,)]
+
+
 @pytest.mark.parametrize("mode", ["append", "scd2"])
 def test_a_row_that_is_read_again_as_it_was_is_told_once(mode: str, tmp_path: Path) -> None:
     source, text = tmp_path / "source.db", SQL.replace("MODE", mode)

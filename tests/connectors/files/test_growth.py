@@ -220,7 +220,7 @@ def test_a_rewritten_file_with_a_key_is_read_again_as_rows_that_replace(tmp_path
     assert [(row["id"], row["name"]) for row in reader.rows()][2:] == [
         (1, "a"), (2, "B"), (3, "c"), (4, "d")
     ]  # fmt: skip
-    assert [each.name for each in reader.operations()] == ["INSERT"] * 2 + ["READ"] * 3 + ["INSERT"]
+    assert [each.name for each in reader.operations()] == ["UPDATE"] * 2 + ["READ"] * 3 + ["UPDATE"]
 
 
 def test_a_change_in_the_middle_of_a_file_of_the_same_size_is_seen(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.table_schema import TableId
 
 LEFT_OUT = "tables that cannot be captured"
+UNMATCHED = "unmatched names"
 
 
 class CapturedTables:
@@ -116,6 +117,7 @@ class CapturedTables:
                 left_out=tuple(sorted(str(each.table) for each in refused)),
             )
         self._context.report(Remark(LEFT_OUT, finding))
+        self._context.report(Remark(UNMATCHED, self._catalog.find_unmatched(self.by_name)))
 
     async def look_again(
         self, suspects: Mapping[TableId, str], rows: RowsBesideStream, place: FilePosition

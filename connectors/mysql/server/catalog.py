@@ -1,7 +1,7 @@
 """The tables to capture, from information_schema."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from headwater.connectors.mysql.server.connection import MysqlConnection, in_our
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition
 from headwater.connectors.mysql.types.column_plan import MysqlColumnPlan, plan_of
+from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.foundation.name_patterns import Pattern, Patterns
 from headwater.core_log.model.table_schema import TableId, TableSchema
@@ -104,6 +105,19 @@ class MysqlCatalog:
         if not patterns.matches(name) or table.namespace in SYSTEM:
             return False
         return not SHADOWS.fullmatch(table.name) or name in patterns.names
+
+    def find_unmatched(self, tables: Iterable[TableId]) -> Diagnostic | None:
+        """Returns what to say of names in `tables` that no captured table has."""
+        missing = Patterns(self.settings.tables).find_unmatched([str(each)] for each in tables)
+        if not missing:
+            return None
+        return Diagnostic(
+            f"`tables` names what is not captured: there is no {', '.join(missing)}, or the user"
+            " may not SELECT from it",
+            "correct `tables` as database.table, or GRANT SELECT ON database.* TO the user",
+            is_fatal=False,
+            left_out=tuple(missing),
+        )
 
     def tables(self, connection: MysqlConnection) -> list[MysqlTable]:
         """Returns all captured tables, by name."""

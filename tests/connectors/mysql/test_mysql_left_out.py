@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from headwater.connectors.mysql.source import MysqlSource
+from headwater.connectors.source import Remark, SourceReport
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.foundation.settings import BrokerSettings
@@ -95,6 +96,25 @@ async def test_a_system_versioned_table_is_left_out_and_the_others_go_on(
     mysql_guest.execute("ALTER TABLE past DROP SYSTEM VERSIONING")
     await run_once(mysql_guest, told)
     check_equal(told, mysql_guest, "past")
+
+
+async def test_a_name_that_no_table_has_is_told_until_there_is_one(mysql_guest: MysqlGuest) -> None:
+    told, said = await begun(mysql_guest, T), list[SourceReport]()
+    name = f"{mysql_guest.database}.late"
+    chosen = {"tables": [f"{mysql_guest.database}.t", name]}
+    await run_once(mysql_guest, told, {"report": said.append}, **chosen)
+    missing = left_out(said)
+    mysql_guest.execute("CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)")
+    await run_once(mysql_guest, told, {"report": said.append}, **chosen)
+
+    assert missing == {name} and not left_out(said)
+    check_equal(told, mysql_guest, "late")
+
+
+def left_out(said: list[SourceReport]) -> set[str]:
+    """What the newest remark of each name says."""
+    newest = {each.name: each.finding for each in said if isinstance(each, Remark)}
+    return {name for each in newest.values() if each is not None for name in each.left_out}
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

@@ -52,6 +52,11 @@ def test_a_history_of_lost_disks_breaks_no_promise(seed: int) -> None:
     assert any(Faults.lose_disk.__name__ in each for each in history.faults)
 
 
+def test_a_history_of_all_faults_breaks_no_promise() -> None:
+    """For a while only a broker is up that has not heard who is in sync."""
+    check(4610, ANY_FAULT)
+
+
 @pytest.mark.long("sim")
 @settings(max_examples=HISTORIES)
 @given(seed=st.integers(0, 2**32), faults=st.sampled_from([ANY_FAULT, LOST_DISKS]))

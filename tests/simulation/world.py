@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from headwater.core_log.broker.active_controller import VOTERS
+from headwater.core_log.broker.broker import Broker
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import TopicSettings
@@ -227,6 +228,9 @@ class World:
         """The faults that there were, with their times."""
         self.files = FileChecker()
         self.found_in_files: list[str] = []
+        self._newest: Broker | None = None
+        """The one with the newest metadata that any has had. It may be down: those that are up may
+        not have heard who is in sync now."""
         self._syncs = settings.get("fsync") != "never"
         self.clients: list[Client] = [
             WriterClient(self._wire("w1"), ORDERS),
@@ -320,7 +324,8 @@ class World:
         }
         if len(self.machines) == 1 or not brokers:
             return
-        newest = max(brokers.values(), key=lambda each: each.image.end_offset)
+        heard = [*brokers.values(), *([] if self._newest is None else [self._newest])]
+        newest = self._newest = max(heard, key=lambda each: each.image.end_offset)
         empty = self._list_empty(newest.image)
         written = {node: each.written for node, each in enumerate(self.machines, 1)}
         look = Look(

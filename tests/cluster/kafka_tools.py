@@ -22,6 +22,7 @@ TOOLS: Mapping[str, str] = {
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
@@ -38,6 +39,10 @@ SUBSTITUTES: Sequence[tuple[str, str]] = (
     (r"(LeaderId|LeaderEpoch|HighWatermark|MaxFollowerLag\w*|Epoch):\s+-?\d+", r"\1: N"),
     (r"(?m)^\d\s+ID\s+\d+\s+\d+\s+TIME\s+TIME\s+\w+", "NODE ID END LAG TIME TIME ROLE"),
     (r"(?<=\")CONTROLLER(?=://)", "PLAINTEXT"),
+    (r"(?m)^\d+ records sent, .*", "RECORDS"),
+    (r"(?m)^(writer\s+)\d+\b", r"\1NODE"),
+    (r"(?m)^\d+(?=\s+writer\b)", "NODE"),
+    (r"(?m)(TIME[ \t]+)\d+[ \t]*$", r"\1DURATION"),
     (r"[ \t]+(?=\n)", ""),
     (r"(?<=\S)[ \t]{2,}", " "),
 )

@@ -23,6 +23,14 @@ UNTIL = re.compile(r'until "(?P<gone>.+)" is gone: (?P<command>.+)')
 LISTED = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 SESSION_OF_KAFKA = ""
 """Kafka's defaults: nobody is killed, and none of its nodes is fenced on a busy machine."""
+VOTER = """
+process.roles=controller
+node.id={node}
+log.dirs={data}
+controller.listener.names=CONTROLLER
+listeners=CONTROLLER://{address}
+"""
+OBSERVER = r"(?m)^(\d+)\s+(\S+)\s.*\sObserver\s*$"
 
 pytestmark = [
     pytest.mark.compat,
@@ -54,6 +62,43 @@ def test_the_tools_say_the_same_but_for_what_the_page_lists(tmp_path: Path, sess
         f"{command}\n{text}" for command, text in differences if command not in listed
     )
     assert listed - found == set(), "the page lists what is the same by now"
+
+
+def test_the_quorum_tool_gives_a_vote_and_takes_it(tmp_path: Path) -> None:
+    """As docs/cluster.md says. Kafka's nodes of the sessions have their votes by configuration."""
+    nodes = HeadwaterNodes(tmp_path, count=4)
+    for node in nodes.addresses:
+        nodes.start(node)
+    tools = KafkaTools(java(os.environ["HEADWATER_KAFKA_JARS"]), nodes.addresses)
+    properties = tmp_path / "voter.properties"
+    give = f"kafka-metadata-quorum --command-config {properties} add-controller"
+    try:
+        asyncio.run(Play(nodes, Random(0)).wait_in_sync())
+        ((fourth, directory_id),) = observers(tools)
+        data, address = nodes.data(int(fourth)), nodes.addresses[int(fourth)]
+        properties.write_text(VOTER.format(node=fourth, data=data, address=address))
+
+        given = tools.run(give)
+        with_vote = observers(tools)
+        again = tools.run(give)
+        which = f"--controller-id {fourth} --controller-directory-id {directory_id}"
+        taken = tools.run(f"kafka-metadata-quorum remove-controller {which}")
+        without = observers(tools)
+    finally:
+        tools.end()
+        nodes.end()
+
+    named = f"controller {fourth} with directory id {directory_id}"
+    assert given.text.startswith(f"Added {named}"), given
+    assert with_vote == []
+    assert again.exit_code == 1 and "DuplicateVoterException" in again.text
+    assert taken.exit_code == 0 and named in taken.text
+    assert without == [(fourth, directory_id)]
+
+
+def observers(tools: KafkaTools) -> list[tuple[str, str]]:
+    """With the ids of their directories."""
+    return re.findall(OBSERVER, tools.run("kafka-metadata-quorum describe --replication").text)
 
 
 def nodes_of(name: str, directory: Path, jars: Sequence[str]) -> Nodes:

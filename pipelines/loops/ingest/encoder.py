@@ -194,6 +194,7 @@ class Encoder:
             form = self.stored_form(schema)
         except ConfigError as error:
             return error
+        self._owners.setdefault(self._topics.name_of(schema.table), schema.table)
         if is_next:
             self._accepted[schema.table] = form
             self._before_log.follow(form)

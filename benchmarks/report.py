@@ -79,9 +79,8 @@ def pairs_page(collected: Collected, about: dict[str, object]) -> str:
         "# The log, measured beside a former version of it\n",
         f"Written by `benchmarks/log.py --former CHECKOUT`. {facts}.\n",
         "Both versions run in turn in each round, each alone, on the same disk, driven by the same "
-        "client; who\ncomes first changes every round. Within the noise is a figure whose median "
-        "is no worse than the worst\nround of the former version. Codec and compaction need no "
-        "broker and were left out.\n",
+        "client; who\ncomes first changes every round. A figure is within the noise if the rounds "
+        "of both overlap. Codec and\ncompaction need no broker and were left out.\n",
         line(PAIRS_HEAD)
         + line(["---"] * len(PAIRS_HEAD))
         + "".join(map(line, filter(None, lines))),
@@ -96,11 +95,17 @@ def pair(collected: Collected, row: str, figure: str, what: str, unit: str) -> l
     now, former = (collected.values(row, who, figure) for who in (OURS, FORMER))
     if not now or not former:
         return None
-    more_is_better = figure.endswith("per_second")
-    within = median(now) >= min(former) if more_is_better else median(now) <= max(former)
     ratio = f"{median(now) / median(former):.2f}" if median(former) else "-"
     return [what, f"{spread(former)} {unit}", f"{spread(now)} {unit}", ratio,
-            "within the noise" if within else "worse"]  # fmt: skip
+            difference(figure, now, former)]  # fmt: skip
+
+
+def difference(figure: str, now: list[float], former: list[float]) -> str:
+    if len(now) == 1:
+        return "one round"
+    if min(now) <= max(former) and min(former) <= max(now):
+        return "within the noise"
+    return "better" if (min(now) > max(former)) == figure.endswith("per_second") else "worse"
 
 
 def others_note(collected: Collected) -> str:

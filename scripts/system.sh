@@ -56,6 +56,12 @@ maven() {
     mvn -q -B -Dstyle.color=never "$@"
 }
 
+# go_module DIRECTORY PACKAGE@VERSION...: a module with these packages and what their tests need.
+go_module() {
+    command -v go >/dev/null || stop "Go is missing" "install Go 1.26 or newer"
+    mkdir "$1" && cd "$1" && go mod init headwater.test/fetched && go get -t "${@:2}"
+}
+
 # from_pypi DIRECTORY WHAT...: a file of a release, without what it depends on.
 from_pypi() {
     .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir \

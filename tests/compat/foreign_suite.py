@@ -1,9 +1,19 @@
 """The outcome of another client's own tests, beside the list of those that do not pass."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 PASSED = "PASSED"
+RESULT_OF_GO = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(", re.M)
+WORDS_OF_GO = {"PASS": PASSED, "FAIL": "FAILED", "SKIP": "SKIPPED"}
+
+
+def outcome_of_go(said: str) -> Mapping[str, str]:
+    """What `go test -v` has said of each test."""
+    outcome = {name: WORDS_OF_GO[word] for word, name in RESULT_OF_GO.findall(said)}
+    assert outcome, f"the suite did not run: {said[-2000:]}"
+    return outcome
 
 
 def lines_of(file: Path) -> list[str]:

@@ -1,13 +1,12 @@
 """franz-go's own tests pass against our broker, but for what is explained."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.compat.foreign_suite import PASSED, check_outcome, explained_in
+from tests.compat.foreign_suite import check_outcome, explained_in, outcome_of_go
 from tests.compat.java_programs import directory_from
 from tests.crash.broker_process import BrokerProcess
 
@@ -17,11 +16,9 @@ pytestmark = [
 ]
 
 HERE = Path(__file__).parent / "franz_go"
-RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(", re.M)
 PASSED_MIN = 440
 RECORDS = 20_000
 """A test moves so many through several groups; its own choice is 500,000."""
-WORDS = {"PASS": PASSED, "FAIL": "FAILED", "SKIP": "SKIPPED"}
 
 
 def test_its_own_tests_pass(tmp_path: Path) -> None:
@@ -48,6 +45,5 @@ def test_its_own_tests_pass(tmp_path: Path) -> None:
     finally:
         broker.stop()
 
-    outcome = {name: WORDS[word] for word, name in RESULT.findall(done.stdout)}
-    assert outcome, f"the suite did not run: {done.stdout[-2000:]}"
+    outcome = outcome_of_go(done.stdout)
     check_outcome(outcome, explained_in(HERE / "not_passing.txt"), passed_min=PASSED_MIN)

@@ -1,4 +1,5 @@
-"""Plays a text scenario on one replica: a line is a step, the indented ones its effects."""
+"""Plays a text scenario on one replica, or on the nodes of a quorum: a line is a step, the indented
+ones its effects."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -8,6 +9,7 @@ from headwater.core_log.replication.divergence import EpochEnd
 from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.leader import InSyncProposal, Leader
 from headwater.core_log.replication.metadata_records import Assignment
+from tests.core_log.replication.quorum_scenarios import QuorumScenario
 
 
 @dataclass
@@ -184,20 +186,26 @@ class FollowerScenario:
         return f"{marks} high_watermark={follower.high_watermark} {ask}"
 
 
+KINDS: dict[str, type[LeaderScenario | FollowerScenario | QuorumScenario]] = {
+    "leader": LeaderScenario,
+    "follower": FollowerScenario,
+    "voters": QuorumScenario,
+}
+
+
 def replay(text: str) -> str:
     """The scenario again, with the effects as they are now. Lines beginning with # are prose."""
     played: list[str] = []
-    scenario: LeaderScenario | FollowerScenario | None = None
+    scenario: LeaderScenario | FollowerScenario | QuorumScenario | None = None
     for line in text.splitlines():
         if not line or line.startswith("#"):
             played.append(line)
         elif not line.startswith(" "):
             played.append(line)
-            if line.startswith(("leader ", "follower ")) and scenario is None:
-                kind = LeaderScenario if line.startswith("leader") else FollowerScenario
-                scenario = kind(line)
+            if scenario is None and line.split()[0] in KINDS:
+                scenario = KINDS[line.split()[0]](line)
                 played.append(f"  {scenario.state()}")
                 continue
-            assert scenario is not None, "a scenario begins with its replica"
+            assert scenario is not None, "a scenario begins with its replica or voters"
             played += [f"  {effect}" for effect in scenario.play(line)]
     return "\n".join(played) + "\n"

@@ -1,4 +1,4 @@
-"""A replica does what its text scenarios say, step by step and effect by effect."""
+"""Replicas and the quorum do what their text scenarios say, step by step and effect by effect."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,13 @@ import pytest
 
 from tests.core_log.replication.scenarios import replay
 
-SCENARIOS = Path(__file__).parents[2] / "golden" / "replica"
+GOLDEN = Path(__file__).parents[2] / "golden"
+SCENARIOS = [
+    path for room in ("quorum", "replica") for path in sorted((GOLDEN / room).glob("*.txt"))
+]
 
 
-@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.txt")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_scenario_plays_as_written(path: Path) -> None:
     """HEADWATER_GOLDEN=write writes the effects anew; the diff is then the review."""
     played = replay(path.read_text())

@@ -52,7 +52,7 @@ class QuorumScenario:
     1500 ms it stands, and all is delivered), `deliver [to N,N]` (with all answers, unless it says
     to whom), `drop`, `cut N`, `heal N`, `append COUNT at N`, `sync N,N`, `fetch N,N`, `replicate`
     (all sync, fetch and are answered), `stop N,N` (power is cut), `start N,N`, `wipe N`,
-    `add N at N`, `remove N at N`, `resign N`, `snapshot N`, `doubt N` (its disk, when it starts).
+    `add N,N at N`, `remove N at N`, `resign N`, `snapshot N`, `doubt N` (its disk, when it starts).
     """
 
     def __init__(self, line: str) -> None:
@@ -106,8 +106,8 @@ class QuorumScenario:
                 self.append(int(count), self.world.nodes[int(node)])
             case ["replicate"]:
                 self.replicate()
-            case ["add" | "remove" as change, node, "at", leader]:
-                return self.change(self.world.nodes[int(leader)], change, int(node))
+            case ["add" | "remove" as change, nodes, "at", leader]:
+                return self.change(self.world.nodes[int(leader)], change, self.named(nodes))
             case [step, nodes]:
                 for each in self.named(nodes):
                     self.steps[step](each)
@@ -154,10 +154,10 @@ class QuorumScenario:
         end_offset = min(quorum.high_watermark, node.log.durable_offset)
         node.log.drop_before(end_offset, quorum.voters.at(end_offset))
 
-    def change(self, leader: Node, change: str, node_id: int) -> list[str]:
+    def change(self, leader: Node, change: str, nodes: list[Node]) -> list[str]:
         quorum = self.world.quorum(leader)
-        voters, key = quorum.voters.latest, self.world.nodes[node_id].key
-        wanted = voters | {key} if change == "add" else voters - {key}
+        voters, keys = quorum.voters.latest, {each.key for each in nodes}
+        wanted = voters | keys if change == "add" else voters - keys
         effects = quorum.propose_voters(wanted, self.world.now_ms)
         if isinstance(effects, QuorumRefusal):
             return [f"refused: {effects.value}"]

@@ -154,8 +154,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--wait", type=float, default=0, metavar="S", help="for a quiet machine, per stage"
     )
-    parser.add_argument("--only", choices=(OURS, KAFKA), help="one server alone")
-    parser.add_argument(
+    servers = parser.add_mutually_exclusive_group()
+    servers.add_argument("--only", choices=(OURS, KAFKA), help="one server alone")
+    servers.add_argument(
         "--former",
         type=Path,
         metavar="CHECKOUT",

@@ -95,15 +95,19 @@ sink: {{type: sql, url: "sqlite:///target.db", commit_every: 0s}}
 """
 
 
-def test_a_table_of_postgresql_that_is_dropped_is_read_anew_beside_the_stream(
-    guest: Guest, tmp_path: Path, headwater: Any
-) -> None:
-    text, file = POSTGRES.format(url=guest.owner), tmp_path / "pipeline.yaml"
+def make_orders_and_items(guest: Guest) -> None:
     for table in ("orders", "items"):
         guest.execute(
             f"CREATE TABLE {table} (id int PRIMARY KEY, note text)",
             f"INSERT INTO {table} SELECT g, 'old' FROM generate_series(1, 30) g",
         )
+
+
+def test_a_table_of_postgresql_that_is_dropped_is_read_anew_beside_the_stream(
+    guest: Guest, tmp_path: Path, headwater: Any
+) -> None:
+    text, file = POSTGRES.format(url=guest.owner), tmp_path / "pipeline.yaml"
+    make_orders_and_items(guest)
 
     async def run(world: World) -> Any:
         await world.run()
@@ -174,11 +178,7 @@ def test_a_drop_that_was_broken_off_is_ended_before_the_source_begins_again(
 ) -> None:
     """Otherwise rows that were deleted since would stay in topics that are left."""
     text, file = POSTGRES.format(url=guest.owner), tmp_path / "pipeline.yaml"
-    for table in ("orders", "items"):
-        guest.execute(
-            f"CREATE TABLE {table} (id int PRIMARY KEY, note text)",
-            f"INSERT INTO {table} SELECT g, 'old' FROM generate_series(1, 30) g",
-        )
+    make_orders_and_items(guest)
 
     async def run(world: World) -> None:
         await world.run()

@@ -42,6 +42,7 @@ from headwater.core_log.replication.elections import (
     after_loss,
     after_lower_min,
     after_registration,
+    after_unclean_allowed,
     after_unfencing,
     change_in_sync,
 )
@@ -308,6 +309,8 @@ class Controller:
         ]
         if self._configs.min_in_sync(config) < self._configs.min_in_sync(topic.config):
             records += after_lower_min(topic)
+        if self._configs.allows_unclean(config) and not self._configs.allows_unclean(topic.config):
+            records += after_unclean_allowed(self._image, topic, self._rules_in(config))
         return Decision(None, records)
 
     def register_broker(
@@ -400,7 +403,9 @@ class Controller:
         return Decision(None, [BrokerRemovalRecord(broker_id)])
 
     def _rules_of(self, topic: Topic) -> ElectionRules:
-        config = topic.config
+        return self._rules_in(topic.config)
+
+    def _rules_in(self, config: Mapping[str, str]) -> ElectionRules:
         return ElectionRules(
             self._configs.min_in_sync(config), self._configs.allows_unclean(config)
         )

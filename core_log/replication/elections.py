@@ -116,6 +116,18 @@ def after_lower_min(topic: Topic) -> Iterator[PartitionChangeRecord]:
             yield change_of(each, each.in_sync, (), each.leader, is_new_epoch=False)
 
 
+def after_unclean_allowed(
+    image: MetadataImage, topic: Topic, rules: ElectionRules
+) -> Iterator[PartitionChangeRecord]:
+    """Returns the changes after unclean elections were allowed: where nobody leads a live replica
+    does. Kafka elects it within five minutes."""
+    for each in topic.partitions.values():
+        if each.leader == NO_LEADER and not each.in_sync:
+            change = change_in_sync(each, (), image.alive, rules)
+            if change is not None:
+                yield change
+
+
 def change_in_sync(
     before: PartitionRecord,
     wanted: Collection[int],

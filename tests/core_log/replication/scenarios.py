@@ -1,5 +1,5 @@
-"""Plays a text scenario on one replica, or on the nodes of a quorum: a line is a step, the indented
-ones its effects."""
+"""Plays a text scenario on one replica, the nodes of a quorum or the controller: a line is a step,
+the indented ones its effects."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -9,6 +9,7 @@ from headwater.core_log.replication.divergence import EpochEnd
 from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.leader import InSyncProposal, Leader
 from headwater.core_log.replication.metadata_records import Assignment
+from tests.core_log.replication.election_scenarios import ElectionScenario
 from tests.core_log.replication.quorum_scenarios import QuorumScenario
 
 
@@ -186,17 +187,19 @@ class FollowerScenario:
         return f"{marks} high_watermark={follower.high_watermark} {ask}"
 
 
-KINDS: dict[str, type[LeaderScenario | FollowerScenario | QuorumScenario]] = {
+Scenario = LeaderScenario | FollowerScenario | QuorumScenario | ElectionScenario
+KINDS: dict[str, type[Scenario]] = {
     "leader": LeaderScenario,
     "follower": FollowerScenario,
     "voters": QuorumScenario,
+    "brokers": ElectionScenario,
 }
 
 
 def replay(text: str) -> str:
     """The scenario again, with the effects as they are now. Lines beginning with # are prose."""
     played: list[str] = []
-    scenario: LeaderScenario | FollowerScenario | QuorumScenario | None = None
+    scenario: Scenario | None = None
     for line in text.splitlines():
         if not line or line.startswith("#"):
             played.append(line)
@@ -206,6 +209,6 @@ def replay(text: str) -> str:
                 scenario = KINDS[line.split()[0]](line)
                 played.append(f"  {scenario.state()}")
                 continue
-            assert scenario is not None, "a scenario begins with its replica or voters"
+            assert scenario is not None, "a scenario begins with its replica, voters or brokers"
             played += [f"  {effect}" for effect in scenario.play(line)]
     return "\n".join(played) + "\n"

@@ -1,4 +1,5 @@
-"""Replicas and the quorum do what their text scenarios say, step by step and effect by effect."""
+"""Replicas, the quorum and the controller do what their text scenarios say, step by step and effect
+by effect."""
 
 import os
 from pathlib import Path
@@ -9,7 +10,9 @@ from tests.core_log.replication.scenarios import replay
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SCENARIOS = [
-    path for room in ("quorum", "replica") for path in sorted((GOLDEN / room).glob("*.txt"))
+    path
+    for room in ("elections", "quorum", "replica")
+    for path in sorted((GOLDEN / room).glob("*.txt"))
 ]
 
 

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from headwater.core_log.replication.ballots import NOBODY
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
     ElectionState,
     EndQuorumEpochMessage,
     Message,
+    QuorumAnswer,
     QuorumRefusal,
     VoteMessage,
 )
@@ -52,7 +54,8 @@ class QuorumScenario:
     1500 ms it stands, and all is delivered), `deliver [to N,N]` (with all answers, unless it says
     to whom), `drop`, `cut N`, `heal N`, `append COUNT at N`, `sync N,N`, `fetch N,N`, `replicate`
     (all sync, fetch and are answered), `stop N,N` (power is cut), `start N,N`, `wipe N`,
-    `add N,N at N`, `remove N at N`, `resign N`, `snapshot N`, `doubt N` (its disk, when it starts).
+    `add N,N at N`, `remove N at N`, `resign N`, `snapshot N`, `doubt N` (its disk, when it starts),
+    `refused N` (its leader's address refuses its connections, since nobody listens).
     """
 
     def __init__(self, line: str) -> None:
@@ -76,6 +79,7 @@ class QuorumScenario:
             "start": self.world.boot,
             "wipe": self.wipe,
             "doubt": self.doubt,
+            "refused": self.refused,
             "resign": self.resign,
             "snapshot": self.take_snapshot,
         }
@@ -145,6 +149,11 @@ class QuorumScenario:
     @staticmethod
     def doubt(node: Node) -> None:
         node.is_doubtful = True
+
+    def refused(self, node: Node) -> None:
+        quorum = self.world.quorum(node)
+        gone = QuorumAnswer(quorum.leader, quorum.epoch, NOBODY, is_from_leader=False)
+        self.world.do(node, quorum.on_fetched(gone, self.world.now_ms))
 
     def resign(self, node: Node) -> None:
         self.world.do(node, self.world.quorum(node).resign(self.world.now_ms))

@@ -1,40 +1,17 @@
 """Plays a text scenario on one replica, the nodes of a quorum or the controller: a line is a step,
 the indented ones its effects."""
 
-from dataclasses import dataclass, field
-from itertools import pairwise
+from pathlib import Path
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.divergence import EpochEnd
+from headwater.core_log.replication.divergence import EpochEnd, find_divergence
 from headwater.core_log.replication.follower import Follower
-from headwater.core_log.replication.leader import InSyncProposal, Leader
+from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal, Leader
 from headwater.core_log.replication.metadata_records import Assignment
+from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.core_log.replication.election_scenarios import ElectionScenario
 from tests.core_log.replication.quorum_scenarios import QuorumScenario
-
-
-@dataclass
-class Epochs:
-    """Where each leader epoch of a log began."""
-
-    starts: list[tuple[int, int]] = field(default_factory=list)
-    end_offset: int = 0
-
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        for (known, _), (_, next_start) in pairwise([*self.starts, (-1, self.end_offset)]):
-            if known == max((each for each, _ in self.starts if each <= epoch), default=-1):
-                return known, next_start
-        return -1, -1
-
-    def note(self, epoch: int, start_offset: int) -> None:
-        if not self.starts or self.starts[-1][0] < epoch:
-            self.starts.append((epoch, start_offset))
-
-    def truncate(self, end_offset: int) -> int:
-        """Returns the epoch of the last record that stays."""
-        self.starts = [each for each in self.starts if each[1] < end_offset]
-        self.end_offset = end_offset
-        return self.starts[-1][0] if self.starts else -1
+from tests.fakes import MemoryFiles
 
 
 def ids(text: str) -> frozenset[int]:
@@ -43,6 +20,11 @@ def ids(text: str) -> frozenset[int]:
 
 def shown(brokers: frozenset[int]) -> str:
     return ",".join(map(str, sorted(brokers)))
+
+
+def pair(text: str) -> tuple[int, int]:
+    first, second = text.split(",")
+    return int(first), int(second)
 
 
 def assignment(words: list[str]) -> Assignment:
@@ -56,7 +38,10 @@ def assignment(words: list[str]) -> Assignment:
 
 class LeaderScenario:
     """Steps: `leader ID epoch N replicas A,B in_sync A,B [KEY N]...`, `append END`, `disk OFFSET`,
-    `fetch ID from OFFSET at MS`, `tick at MS`, `controller writes in_sync A,B as N`,
+    `fetch ID from OFFSET at MS [life BROKER_EPOCH] [start OFFSET] [marks CLEANED,DROPPED]
+    [proved N]`, `tick at MS`, `delete to OFFSET`, `mark CLEANED,DROPPED` (of compaction),
+    `question N` (only a leader that is not replaced may answer it), `controller writes in_sync A,B
+    as N`,
     `controller writes A,B [adding A,B] [removing A,B] in_sync A,B as N`,
     `controller refuses`, `min.insync.replicas is N`,
     `elected again epoch N in_sync A,B as N at MS`.
@@ -66,6 +51,7 @@ class LeaderScenario:
         words = line.split()
         given = dict(zip(words[::2], words[1::2], strict=True))
         self.proposal: InSyncProposal | None = None
+        self.start_offset, self.marks, self.question = 0, (0, 0), 0
         self.leader = Leader(
             broker_id=int(given["leader"]),
             leader_epoch=int(given["epoch"]),
@@ -78,18 +64,42 @@ class LeaderScenario:
         )
 
     def play(self, line: str) -> list[str]:
-        leader, proposal = self.leader, None
-        match line.split():
+        proposal = self.step(line.split())
+        effects = [self.state()]
+        if proposal is not None:
+            self.proposal = proposal
+            lives = {each: of for each, of in proposal.broker_epochs.items() if of != UNKNOWN}
+            named = "".join(f" {each} of life {of}" for each, of in sorted(lives.items()))
+            effects.append(f"proposes in_sync={shown(proposal.in_sync)}{named}")
+        return effects
+
+    def step(self, words: list[str]) -> InSyncProposal | None:
+        leader = self.leader
+        match words:
             case ["append", end]:
                 leader.on_append(int(end))
             case ["disk", offset]:
                 leader.on_durable(int(offset))
-            case ["fetch", follower, "from", offset, "at", now]:
-                proposal = leader.on_follower_fetch(int(follower), int(offset), int(now))
+            case ["fetch", follower, "from", offset, "at", now, *said]:
+                return self.fetch(int(follower), int(offset), int(now), said)
             case ["tick", "at", now]:
-                proposal = leader.on_tick(int(now))
-            case ["controller", "writes", *words, "in_sync", brokers, "as", epoch]:
-                self.write(brokers, epoch, assignment(words) if words else leader.assignment)
+                return leader.on_tick(int(now))
+            case ["delete", "to", offset]:
+                self.start_offset = int(offset)
+            case ["mark", marks]:
+                self.marks = pair(marks)
+            case ["question", number]:
+                self.question = int(number)
+            case _:
+                self.obey(words)
+        return None
+
+    def obey(self, words: list[str]) -> None:
+        """The controller has decided something."""
+        leader = self.leader
+        match words:
+            case ["controller", "writes", *moved, "in_sync", brokers, "as", epoch]:
+                self.write(brokers, epoch, assignment(moved) if moved else leader.assignment)
             case ["min.insync.replicas", "is", number]:
                 leader.on_min_in_sync(int(number))
             case ["controller", "refuses"]:
@@ -105,12 +115,23 @@ class LeaderScenario:
                     assignment=leader.assignment,
                 )
             case _:
-                raise ValueError(f"unknown step: {line}")
-        effects = [self.state()]
-        if proposal is not None:
-            self.proposal = proposal
-            effects.append(f"proposes in_sync={shown(proposal.in_sync)}")
-        return effects
+                raise ValueError(f"unknown step: {' '.join(words)}")
+
+    def fetch(
+        self, follower: int, offset: int, now: int, words: list[str]
+    ) -> InSyncProposal | None:
+        said = dict(zip(words[::2], words[1::2], strict=True))
+        return self.leader.on_follower_fetch(
+            follower,
+            offset,
+            now,
+            start_offset=int(said.get("start", 0)),
+            broker_epoch=int(said.get("life", UNKNOWN)),
+            marks=pair(said.get("marks", "0,0")),
+            start_least=self.start_offset,
+            marks_least=self.marks,
+            proved=int(said.get("proved", 0)),
+        )
 
     def write(self, in_sync: str, epoch: str, assigned: Assignment) -> None:
         low = self.leader.min_in_sync
@@ -128,54 +149,100 @@ class LeaderScenario:
             marks.append("too few in sync")
         if not leader.knows_latest:
             marks.append("latest unknown")
+        if self.start_offset:
+            is_over = leader.has_deleted(self.start_offset)
+            marks.append(f"deleted to {self.start_offset}" if is_over else "deletion is not over")
+        if self.marks != (0, 0):
+            may = "may compact to" if leader.has_announced(self.marks) else "does not compact to"
+            marks.append(f"{may} {self.marks[0]},{self.marks[1]}")
+            marks.append(f"agreed_to={leader.agreed_to(self.marks[0])}")
+        if self.question:
+            may = "answers" if leader.has_proved(self.question) else "does not answer"
+            marks.append(f"{may} question {self.question}")
         return " ".join(marks)
 
 
 class FollowerScenario:
     """Steps: `follower ID of ID epoch N`, `holds EPOCH from OFFSET to OFFSET`, `disk OFFSET`,
     `leader says high_watermark N`, `leader says divergence after epoch N at OFFSET`,
-    `leader starts at OFFSET`, `leader is ID epoch N`, `unclean elections allowed`.
+    `leader starts at OFFSET`, `leader is ID epoch N`, `unclean elections allowed`,
+    `leads in epoch N` (and writes nothing), `asked after epoch N from OFFSET` (by a reader while it
+    leads), `leader says agreed_to OFFSET` (about compaction).
     """
 
     def __init__(self, line: str) -> None:
         _, broker, _, leader, _, epoch = line.split()
-        self.epochs = Epochs()
+        self.begin(0)
+        self.has_led = False
         self.follower = Follower(
             broker_id=int(broker), leader_id=int(leader), leader_epoch=int(epoch)
         )
 
+    def begin(self, end_offset: int) -> None:
+        self.epochs = EpochCache(MemoryFiles(), Path("/log"))
+        self.end(end_offset)
+
+    def end(self, end_offset: int) -> None:
+        self.epochs.log_end = lambda: end_offset
+
     def play(self, line: str) -> list[str]:
-        follower, effects = self.follower, []
-        match line.split():
+        return [*self.step(line.split()), self.state()]
+
+    def step(self, words: list[str]) -> list[str]:
+        follower = self.follower
+        match words:
             case ["holds", epoch, "from", start, "to", end]:
-                self.epochs.note(int(epoch), int(start))
-                self.epochs.end_offset = int(end)
+                self.epochs.assign(int(epoch), int(start))
+                self.end(int(end))
                 follower.on_append(int(end), int(epoch))
             case ["disk", offset]:
                 follower.on_durable(int(offset))
-            case ["leader", "says", "high_watermark", offset]:
-                follower.on_high_watermark(int(offset))
-            case ["leader", "says", "divergence", "after", "epoch", epoch, "at", end]:
-                effects = self.diverge(EpochEnd(int(epoch), int(end)))
-            case ["leader", "starts", "at", offset]:
-                if follower.on_leader_start(int(offset)):
-                    self.epochs = Epochs(end_offset=int(offset))
-                    effects = [f"starts over at {offset}"]
-            case ["leader", "is", leader, "epoch", epoch]:
-                follower.on_leader(int(leader), int(epoch))
+            case ["leads", "in", "epoch", epoch]:
+                self.epochs.assign(int(epoch), follower.end_offset)
+                self.has_led = True
+            case ["asked", "after", "epoch", epoch, "from", offset]:
+                return self.answer(int(epoch), int(offset))
             case ["unclean", "elections", "allowed"]:
                 follower.allows_unclean = True
             case _:
-                raise ValueError(f"unknown step: {line}")
-        return [*effects, self.state()]
+                return self.hear(words)
+        return []
+
+    def hear(self, words: list[str]) -> list[str]:
+        """News of the leader."""
+        follower = self.follower
+        match words:
+            case ["leader", "says", "high_watermark", offset]:
+                follower.on_high_watermark(int(offset))
+            case ["leader", "says", "agreed_to", offset]:
+                follower.on_agreed(int(offset))
+            case ["leader", "says", "divergence", "after", "epoch", epoch, "at", end]:
+                return self.diverge(EpochEnd(int(epoch), int(end)))
+            case ["leader", "starts", "at", offset]:
+                if follower.on_leader_start(int(offset)):
+                    self.begin(int(offset))
+                    return [f"starts over at {offset}"]
+            case ["leader", "is", leader, "epoch", epoch]:
+                follower.on_leader(int(leader), int(epoch))
+            case _:
+                raise ValueError(f"unknown step: {' '.join(words)}")
+        return []
 
     def diverge(self, leaders: EpochEnd) -> list[str]:
         try:
             offset = self.follower.on_diverging(leaders, self.epochs)
         except CorruptLog as error:
             return [f"refuses: {error.problem}"]
-        self.follower.on_truncated(offset, self.epochs.truncate(offset))
+        self.epochs.truncate_to(offset)
+        self.end(offset)
+        self.follower.on_truncated(offset, self.epochs.latest)
         return [f"truncates to {offset}"]
+
+    def answer(self, epoch: int, offset: int) -> list[str]:
+        found = find_divergence(self.epochs, last_fetched_epoch=epoch, fetch_offset=offset)
+        if found is None:
+            return ["the reader has a prefix"]
+        return [f"the reader's log parts after epoch {found.epoch} at {found.end_offset}"]
 
     def state(self) -> str:
         follower, fetch = self.follower, self.follower.next_fetch()
@@ -184,6 +251,12 @@ class FollowerScenario:
         if fetch is not None:
             ask = f"asks from {fetch.offset} after epoch {fetch.last_fetched_epoch}"
             ask += f" in epoch {fetch.leader_epoch}"
+        if follower.agreed_to:
+            marks += f" agreed_to={follower.agreed_to}"
+        if self.has_led:
+            marks += (
+                f" epochs={','.join(f'{e.epoch}@{e.start_offset}' for e in self.epochs.starts)}"
+            )
         return f"{marks} high_watermark={follower.high_watermark} {ask}"
 
 

@@ -76,6 +76,7 @@ class ActiveController:
 
     def end(self) -> None:
         self._liveness, self._epoch = None, -1
+        self._broker.controller.unheard.clear()
         for task in (self._duties, *self._looks.values()):
             if task is not None:
                 task.cancel()
@@ -100,6 +101,9 @@ class ActiveController:
         now_ms = broker.clock.monotonic_ms()
         self._versions = MetadataVersions()
         liveness = self._liveness = Liveness(broker.image.alive, now_ms=now_ms)
+        broker.controller.unheard.update(
+            each for each in broker.image.alive if each != broker.node_id
+        )
         deposed, heard_ms = broker.quorum.last_leader
         if broker.image.is_alive(deposed):  # its silence is what made this broker the controller
             liveness.on_heartbeat(deposed, heard_ms)
@@ -170,6 +174,7 @@ class ActiveController:
                 logger.debug("broker %d is not heard: %s", broker_id, error)
                 return
             else:
+                self._broker.controller.unheard.discard(broker_id)
                 if known is not None:
                     levels = {each.name: each.max_version for each in answer.supported_features}
                     self._versions.on_heard(broker_id, known.broker_epoch, levels)
@@ -250,6 +255,7 @@ class ActiveController:
         if known is None or known.broker_epoch != epoch or known.is_over:
             return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         liveness.on_heartbeat(broker_id, broker.clock.monotonic_ms())
+        broker.controller.unheard.discard(broker_id)
         if peer is not None and peer.is_closed:  # it was sent just before the broker's end
             self._look_at(broker_id)
         elif peer is not None:

@@ -94,6 +94,8 @@ class Controller:
         self._image, self._configs, self._new_id = image, configs, new_id
         self._default_partitions = default_partitions
         self.replication_factor_max = replication_factor_max
+        self.unheard: set[int] = set()
+        """Live brokers that have said nothing yet since this controller decides."""
         self._internal_partitions = internal_partitions
         self.elections = LeaderElections(image, self._rules_of)
         self.reassignments = Reassignments(image, self._rules_of)
@@ -407,7 +409,9 @@ class Controller:
 
     def _rules_in(self, config: Mapping[str, str]) -> ElectionRules:
         return ElectionRules(
-            self._configs.min_in_sync(config), self._configs.allows_unclean(config)
+            self._configs.min_in_sync(config),
+            self._configs.allows_unclean(config),
+            self.unheard,
         )
 
     def allocate_producer_ids(

@@ -16,10 +16,12 @@ from headwater.core_log.replication.metadata_records import (
 
 
 class ElectionRules(NamedTuple):
-    """The settings of a topic that its elections follow."""
+    """The settings of a topic that its elections follow, and who stands last in them."""
 
     min_in_sync: int
     allows_unclean: bool
+    unheard: Collection[int] = ()
+    """Brokers that this controller has not heard yet: they may be gone."""
 
 
 RulesOf = Callable[[Topic], ElectionRules]
@@ -157,13 +159,13 @@ def change_in_sync(
         eligible = tuple(each for each in replicas if each in complete)
     leader = before.leader
     if leader not in in_sync or leader not in alive:
-        leader = _first(in_sync, alive)
+        leader = _first(in_sync, alive, rules)
     if leader == NO_LEADER and not in_sync:
-        leader = _first(eligible, alive)
+        leader = _first(eligible, alive, rules)
         if leader == NO_LEADER and not eligible:
             leader = _most_complete(doubts, replicas, alive)
         if leader == NO_LEADER and rules.allows_unclean:
-            leader, eligible = _first((*moved.origin, *moved.adding), alive), ()
+            leader, eligible = _first((*moved.origin, *moved.adding), alive, rules), ()
         if leader != NO_LEADER:
             in_sync = (leader,)
             rest = tuple(each for each in eligible if each != leader)
@@ -202,9 +204,11 @@ def _ended(assignment: Assignment, in_sync: Collection[int]) -> Assignment:
     return assignment
 
 
-def _first(replicas: Collection[int], alive: Collection[int]) -> int:
+def _first(replicas: Collection[int], alive: Collection[int], rules: ElectionRules) -> int:
     """Returns the first live one; the first of a partition's replicas is its preferred leader."""
-    return next((each for each in replicas if each in alive), NO_LEADER)
+    living = (each for each in replicas if each in alive)
+    # of equals the first one, since min takes that
+    return min(living, key=lambda each: each in rules.unheard, default=NO_LEADER)
 
 
 def _partitions_of(image: MetadataImage, broker_id: int) -> Iterator[tuple[Topic, PartitionRecord]]:

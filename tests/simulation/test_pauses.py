@@ -10,13 +10,20 @@ import pytest
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.replication.leader_elections import ElectionType
 from headwater.core_log.replication.liveness import Sessions
 from tests.simulation.checker import Outcome, Sent
 from tests.simulation.load import batch_of
 from tests.simulation.machine import PORT, Machine
-from tests.simulation.test_rules import broker_of, controller_of, led_by_member
+from tests.simulation.test_rules import (
+    broker_of,
+    controller_of,
+    led_by_member,
+    record_of,
+    until,
+)
 from tests.simulation.virtual_time import EPOCH_MS
-from tests.simulation.world import World, play
+from tests.simulation.world import ORDERS, World, play
 
 pytestmark = [pytest.mark.simulation, pytest.mark.slow]
 HEARTBEAT_S = Sessions().heartbeat_ms / 1_000
@@ -108,3 +115,45 @@ def test_a_living_broker_is_not_fenced_because_its_connections_break() -> None:
 
     assert not history.problems
     assert seen == [True] * 20
+
+
+def test_a_new_controller_elects_nobody_unheard_while_another_was_heard() -> None:
+    """The controller falls silent, and with it the replica that stands next in the order."""
+
+    async def two_fall_silent(world: World) -> None:
+        await until(lambda: world.is_whole)
+        controller = controller_of(world)
+        broker, at = broker_of(controller), ORDERS[0]
+        voters = [each.node_id for each in broker.quorum.voters]
+        silent, heard = (node for node in range(1, 6) if node not in voters)
+        chosen = (world.node_of(controller), silent, heard)
+        await world.move(at, chosen)
+        await until(lambda: record_of(world, at).in_sync == record_of(world, at).replicas == chosen)
+        elections = broker.controller.elections
+        await broker.metadata.change(lambda: elections.elect(ElectionType.PREFERRED, [at]))
+        await until(lambda: world.is_whole)
+        gone = [controller, world.machines[silent - 1]]
+        for each in gone:
+            assert each.process is not None
+            each.process.pause()
+        other = broker_of(world.machines[heard - 1]).image
+        leaders = []
+
+        def is_led() -> bool:
+            record = other.partition(*at)
+            assert record is not None
+            leaders.append(record.leader)
+            return record.leader == heard
+
+        await until(is_led)
+        found.append(silent in leaders)
+        for each in gone:
+            assert each.process is not None
+            each.process.resume()
+
+    found = list[bool]()
+
+    history = play(1, virtual_s=0, faults=(), nodes=5, accidents=two_fall_silent)
+
+    assert found == [False]
+    assert not history.problems

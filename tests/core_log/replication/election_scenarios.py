@@ -40,7 +40,7 @@ class ElectionScenario:
     EPOCH-END]` (fenced), `unfence N,N [of BROKER_EPOCH]`, `start N,N` (both), `propose in_sync A,B
     by N` or `send in_sync A,B by N` (with `unheard A,B`, `epoch N` and `partition_epoch N`),
     `deliver` (whatever was sent, once more each time), `set KEY VALUE`, `elect preferred|unclean`,
-    `balance`, `move to A,B`, `cancel the move`, `remove N`.
+    `balance`, `move to A,B`, `cancel the move`, `remove N`, `new controller`, `hear N,N` (by it).
     """
 
     def __init__(self, line: str) -> None:
@@ -60,6 +60,8 @@ class ElectionScenario:
             "set": self.set,
             "elect": self.elect,
             "balance": self.balance,
+            "new": self.begin,
+            "hear": self.hear,
             "move": lambda words: self.move(numbers(words[1])),
             "cancel": lambda _: self.move(None),
             "fence": self.fence,
@@ -99,6 +101,14 @@ class ElectionScenario:
 
     def balance(self, _: list[str]) -> list[str]:
         self.commit(self.scene.controller.elections.balance())
+        return []
+
+    def begin(self, _: list[str]) -> list[str]:
+        self.scene.controller.unheard.update(self.scene.image.alive)
+        return []
+
+    def hear(self, words: list[str]) -> list[str]:
+        self.scene.controller.unheard.difference_update(numbers(words[0]))
         return []
 
     def fence(self, words: list[str]) -> list[str]:

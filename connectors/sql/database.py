@@ -298,9 +298,9 @@ class Database:
         is_file = url.get_backend_name() == "sqlite" and url.database not in (None, ":memory:")
         if is_file and not Path(str(url.database)).exists():
             # SQLite would create an empty file without an error.
-            raise SourceUnavailable(
+            raise SourceRejected(
                 "the database file is missing",
-                hint="correct the path in `url` of the source",
+                hint="create it, or correct the path in `url` of the source",
                 path=url.database,
             )
         try:

@@ -156,5 +156,5 @@ def _of_file(url: "sa.URL") -> Refusal | None:
         return Refusal("the path is a directory", "name a file in {url}", passes=False)
     if not file.parent.is_dir():
         hint = f"mkdir -p {file.parent}, or correct the path in {{url}}"
-        return Refusal("the directory is missing", hint, passes=True)
+        return Refusal("the directory is missing", hint, passes=False)
     return None

@@ -130,6 +130,27 @@ def test_a_path_without_files_fails_the_run_unless_that_is_allowed(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", ["source", "sink"])
+def test_a_database_file_that_cannot_be_there_fails_the_run_and_is_named(
+    tmp_path: Path, part: str
+) -> None:
+    file, missing = a_file(tmp_path), tmp_path / "nowhere" / "shop.db"
+    text = file.read_text()
+    if part == "sink":
+        file.write_text(text.replace("sqlite:///first.db", f"sqlite:///{missing}"))
+    else:
+        source = f'source: {{type: sql, url: "sqlite:///{missing}", tables: ["*"]}}'
+        [files] = [line for line in text.splitlines() if line.startswith("source:")]
+        file.write_text(text.replace(files, source))
+
+    code, said, remarks = once(file)
+
+    assert code == exit_codes.DIFFERENT and said["ok"] is False
+    assert str(missing) in remarks and "missing" in remarks
+    assert not missing.parent.exists()
+
+
+@pytest.mark.slow
 def test_a_rule_that_does_not_fit_a_table_of_files_holds_that_table_alone(tmp_path: Path) -> None:
     """In the first run and in later ones, until the rule is mended."""
     file = a_file(tmp_path)

@@ -27,7 +27,7 @@ class TestSource(RefusedLogins):
 async def test_a_file_that_is_missing_is_named_and_not_made(tmp_path: Path) -> None:
     source = Shop("sqlite", "sqlite:///no.db", tmp_path).source()
 
-    with pytest.raises(SourceUnavailable, match="the database file is missing") as caught:
+    with pytest.raises(SourceRejected, match="the database file is missing") as caught:
         await source.discover()
 
     assert caught.value.facts == {"path": str(tmp_path / "no.db")}

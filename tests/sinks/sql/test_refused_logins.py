@@ -18,13 +18,13 @@ class TestSink(RefusedLogins):
 async def test_a_file_that_cannot_be_opened_is_named_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database at all, but long enough to be looked at" * 99)
     for path, reason, passes in (
-        ("missing/target.db", "the directory is missing", True),
+        ("missing/target.db", "the directory is missing", False),
         (".", "the path is a directory", False),
         ("text.db", "the file is no SQLite database", False),
     ):
         place: dict[str, object] = {"path": str(tmp_path / path)}
         refused = Refused(f"sqlite:///{path}", reason, passes, place)
-        await _holds(refused, tmp_path, is_planned=passes is False)
+        await _holds(refused, tmp_path, is_planned="missing" not in path)
 
 
 async def _holds(refused: Refused, directory: Path, *, is_planned: bool = True) -> None:

@@ -1,6 +1,7 @@
 """`headwater drop`: removes a pipeline's data at its source and in the log."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,6 +149,7 @@ async def _drop_table(
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.journal.cleanup import drop_table_from_log
+    from headwater.pipelines.journal.control import end_drop, read_dropping
     from headwater.pipelines.journal.inventory import every_schema_of, tables_of
     from headwater.pipelines.loops.assembly import make_source
     from headwater.pipelines.terminal.control_writer import find_table
@@ -163,15 +165,21 @@ async def _drop_table(
         )
     gone: list[str] = []
     async with address.open_or_own() as log:
-        table = find_table(given, await tables_of(log, pipeline), pipeline=pipeline)
+        broken_off = await read_dropping(log, pipeline) - {""}
+        known = broken_off | await tables_of(log, pipeline)
+        table = find_table(given, known, pipeline=pipeline)
         every = await every_schema_of(log, pipeline)
         mine = [each for each in every.values() if str(each.schema.table) == table]
+        if not mine:  # only the end of a drop that was broken off is missing
+            await end_drop(log, pipeline, [table], now_ms=unix_ms())
+            return table, gone
         parts = source.parts_of(mine[0].schema.table)
         topics = {each.topic for each in mine}
         async with audit(log, "drop", f"{pipeline}/{table}", {"data": with_data}):
             try:
-                if with_data:
-                    gone += await _drop_from_targets(loaded, log, table, topics)
+                async with beginning(address, log, pipeline, table):
+                    if with_data:
+                        gone += await _drop_from_targets(loaded, log, table, topics)
                 found = drop_table_from_log(log, pipeline, table, parts=parts, now_ms=unix_ms())
                 async for each in found:
                     gone.append(each)
@@ -228,6 +236,26 @@ async def _check_at_rest(address: LogAddress, pipeline: str) -> None:
         )
 
 
+@asynccontextmanager
+async def beginning(
+    address: LogAddress, log: "KafkaLog", pipeline: str, table: str = ""
+) -> AsyncIterator[None]:
+    """While data outside the log is removed: no task of the pipeline begins on any machine. What
+    fails here leaves a pipeline that can go on."""
+    from headwater.pipelines.journal.control import begin_drop, end_drop, read_dropping
+
+    is_repeated = table in await read_dropping(log, pipeline)
+    await begin_drop(log, pipeline, table, now_ms=unix_ms())
+    try:
+        if address.is_reached_from_elsewhere:
+            await _check_at_rest(address, pipeline)  # a run that began since the first look
+        yield
+    except HeadwaterError:
+        if not is_repeated:
+            await end_drop(log, pipeline, [table], now_ms=unix_ms())
+        raise
+
+
 def _load(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
@@ -253,8 +281,9 @@ async def _drop(
             await check_pipeline(log, pipeline, {})
         async with audit(log, "drop", pipeline, {"data": with_data}):
             try:
-                if loaded is not None:
-                    gone += await _drop_outside(loaded, with_data=with_data)
+                async with beginning(address, log, pipeline):
+                    if loaded is not None:
+                        gone += await _drop_outside(loaded, with_data=with_data)
                 left = await leavings_of(log, pipeline)
                 async for each in drop_from_log(log, pipeline, left, now_ms=unix_ms()):
                     gone.append(each)

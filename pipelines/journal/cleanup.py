@@ -22,6 +22,7 @@ from headwater.pipelines.journal.control import (
     begin_drop,
     end_drop,
     forget_control,
+    read_dropping,
     write_control,
 )
 from headwater.pipelines.journal.generations import (
@@ -50,7 +51,7 @@ async def drop_from_log(
     """Says what is gone, as it goes. Repeating it after a failure does the rest.
 
     The position goes first: without it nothing can go on where topics are missing already. The
-    schemas go last, since they are what the topics are found by. No source begins meanwhile, nor
+    schemas go last, since they are what the topics are found by. No task begins meanwhile, nor
     after this was broken off: rows that were deleted since would stay in topics that are left.
     """
     await begin_drop(log, pipeline, now_ms=now_ms)
@@ -78,7 +79,7 @@ async def drop_from_log(
     for topic in await every_schema_of(log, pipeline):
         if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
             yield f"schemas of {topic}, {count} of them"
-    await end_drop(log, pipeline, now_ms=now_ms)
+    await end_drop(log, pipeline, await read_dropping(log, pipeline), now_ms=now_ms)
 
 
 async def drop_table_from_log(
@@ -86,6 +87,7 @@ async def drop_table_from_log(
 ) -> AsyncGenerator[str, None]:
     """The same for one table, in the same order; the pipeline's next run reads it again. `parts`
     are those of the source's position that are its own."""
+    await begin_drop(log, pipeline, table, now_ms=now_ms)
     every = await every_schema_of(log, pipeline)
     topics = [topic for topic, stored in every.items() if str(stored.schema.table) == table]
     writer = await log.writer(f"headwater.{pipeline}")  # fences one that runs all the same
@@ -117,6 +119,7 @@ async def drop_table_from_log(
     for topic in topics:
         if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
             yield f"schemas of {topic}, {count} of them"
+    await end_drop(log, pipeline, [table], now_ms=now_ms)
 
 
 async def end_rereads(log: "KafkaLog", positions: Mapping[str, str]) -> dict[str, str | None]:

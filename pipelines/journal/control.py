@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
 
 from headwater.core_log.foundation.errors import (
-    ConfigError,
     DiskFull,
     LogRejected,
     LogUnavailable,
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 PAUSE, RESTART, DROPPED = "pause", "restart", "dropped"
 DROPPING = "dropping"
-"""While `headwater drop` removes the pipeline; it stays if that was broken off."""
+"""While `headwater drop` removes the pipeline or the table; it stays if that was broken off."""
 VERIFIED = "verified"
 """No signal, but what `verify` has found of a table; it is kept where `status` looks."""
 MIGRATE = "migrate"
@@ -204,22 +203,32 @@ async def forget_control(log: Log, pipeline: str, *, now_ms: int, table: str | N
     return len(signals)
 
 
-async def begin_drop(log: Log, pipeline: str, *, now_ms: int) -> None:
-    """Keeps sources of the pipeline from beginning, until `end_drop`."""
-    await write_control(log, pipeline, [Signal(DROPPING, "", DROPPING)], now_ms=now_ms)
+async def begin_drop(log: Log, pipeline: str, table: str = "", *, now_ms: int) -> None:
+    """Keeps tasks of the pipeline from beginning, until `end_drop`."""
+    await write_control(log, pipeline, [Signal(DROPPING, table, DROPPING)], now_ms=now_ms)
 
 
-async def end_drop(log: Log, pipeline: str, *, now_ms: int) -> None:
-    await _take_back(log, pipeline, [Signal(DROPPING, "", DROPPING)], now_ms=now_ms)
+async def end_drop(
+    log: Log, pipeline: str, tables: Collection[str] = ("",), *, now_ms: int
+) -> None:
+    dropped = [Signal(DROPPING, table, DROPPING) for table in tables]
+    await _take_back(log, pipeline, dropped, now_ms=now_ms)
+
+
+async def read_dropping(log: Log, pipeline: str) -> frozenset[str]:
+    """Returns the tables whose drop has not ended; an empty name for the whole pipeline."""
+    signals = (await read_desired(log, pipeline)).signals
+    return frozenset(signal.table for signal in signals if signal.kind == DROPPING)
 
 
 async def check_not_dropping(log: Log, pipeline: str) -> None:
-    """Raises ConfigError while the pipeline is being dropped: its position may be gone, and records
-    of before be there still."""
-    if any(signal.kind == DROPPING for signal in (await read_desired(log, pipeline)).signals):
-        raise ConfigError(
-            "the pipeline is being dropped, or a drop of it was broken off",
-            hint=f"end it: headwater drop {pipeline}",
+    """Raises LogRejected while the pipeline, or a table of it, is being dropped: its position may
+    be gone, and records of before be there still."""
+    for table in sorted(await read_dropping(log, pipeline)):
+        what = "a table" if table else "the pipeline"
+        raise LogRejected(
+            f"{what} is being dropped, or a drop of it was broken off",
+            hint=f"end it: headwater drop {f'{pipeline}/{table}' if table else pipeline}",
             pipeline=pipeline,
         )
 

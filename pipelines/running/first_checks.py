@@ -76,13 +76,15 @@ def checked_first() -> RunTask:
             from headwater.pipelines.time_travel.verify.schedule import run_verifying
 
             await run_verifying(task)
-        elif task.name != SOURCE and loaded.spec.openlineage.url:
-            from headwater.pipelines.lineage.sink_lineage import SinkLineages
-
-            lineages = lineages or SinkLineages()
-            await lineages.run(task, run_sink)
         elif task.name != SOURCE:
-            await run_sink(task)
+            await check_not_dropping(log, loaded.name)
+            if loaded.spec.openlineage.url:
+                from headwater.pipelines.lineage.sink_lineage import SinkLineages
+
+                lineages = lineages or SinkLineages()
+                await lineages.run(task, run_sink)
+            else:
+                await run_sink(task)
         else:
             await run_task(task, has_topics=has_topics)
 

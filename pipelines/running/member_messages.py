@@ -1,5 +1,6 @@
 """What the members of `__headwater-workers` tell each other through the group's coordinator."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
 
 GROUP, PROTOCOL_TYPE, PROTOCOL = "__headwater-workers", "headwater", "tasks-1"
+REBALANCING = ("PreparingRebalance", "CompletingRebalance")
+REBALANCING_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,13 @@ def decode_share(data: bytes) -> MemberShare:
 async def pipelines_of_members(log: "KafkaLog", *, besides: str = "") -> Mapping[str, str]:
     """Returns the pipelines that runs on this log share, each with the name of such a run; the one
     of the instance `besides` is left out."""
-    try:
-        found = await log.groups.describe(GROUP)
-    except LogRejected:  # nobody has ever shared it, or we may not know
-        return {}
+    found = None
+    while found is None or found.state in REBALANCING:  # which hides what the members have written
+        await asyncio.sleep(0 if found is None else REBALANCING_PAUSE_S)
+        try:
+            found = await log.groups.describe(GROUP)
+        except LogRejected:  # nobody has ever shared it, or we may not know
+            return {}
     members = [decode_metadata(each.metadata) for each in found.members if each.metadata]
     others = [each for each in members if not besides or each.instance != besides]
     return {name: each.name for each in others for name in each.offer.pipelines}

@@ -8,7 +8,8 @@ import pytest
 
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
-from headwater.pipelines.journal.cleanup import drop_from_log
+from headwater.pipelines.journal.cleanup import drop_from_log, drop_table_from_log
+from headwater.pipelines.journal.control import begin_drop, read_dropping
 from headwater.pipelines.journal.inventory import leavings_of
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import replacements_of
@@ -209,3 +210,61 @@ def test_a_drop_that_was_broken_off_is_ended_before_the_source_begins_again(
     assert "end it: headwater drop shop" in ran.remarks
     assert ended.code == exit_codes.OK
     assert len(verdicts) == 4 and all(each.is_equal for each in verdicts.values()), verdicts
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_drop_of_a_table_that_was_broken_off_is_ended_before_any_task_begins_again(
+    steps: int, tmp_path: Path, headwater: Any
+) -> None:
+    """Otherwise a run on another machine would read rows into the topic that is about to go."""
+    file = tmp_path / "pipeline.yaml"
+
+    async def first(world: World) -> None:
+        make_tables(tmp_path / "source.db")
+        await world.run()
+
+    async def broken_off(world: World) -> None:
+        now_ms = world.clock.now_ms()
+        parts = ["table/a"]
+        dropping = drop_table_from_log(world.log, "copy", "a", parts=parts, now_ms=now_ms)
+        for _ in range(steps):
+            await anext(dropping)
+        await dropping.aclose()
+
+    async def again(world: World) -> Any:
+        await world.run()
+        return await world.verified()
+
+    tell(tmp_path, pipeline(), first)
+    tell(tmp_path, pipeline(), broken_off)
+    ran = headwater("run", "--once", "--json", file)
+    ended = headwater("drop", "copy/a", "--data", "--yes", "-f", file)
+    verdicts = tell(tmp_path, pipeline(), again)
+
+    assert ran.code == exit_codes.DIFFERENT
+    assert "end it: headwater drop copy/a" in ran.remarks
+    assert {each["task"] for each in ran.envelope["data"]["undelivered"]} == {"source", "sql"}
+    assert ended.code == exit_codes.OK
+    assert verdicts and all(each.is_equal for each in verdicts.values()), verdicts
+
+
+def test_a_drop_of_a_table_of_which_only_the_end_is_missing_can_be_ended(
+    tmp_path: Path, headwater: Any
+) -> None:
+    async def dropping(world: World) -> None:
+        make_tables(tmp_path / "source.db")
+        await world.run()
+        now_ms = world.clock.now_ms()
+        parts = ["table/a"]
+        async for _ in drop_table_from_log(world.log, "copy", "a", parts=parts, now_ms=now_ms):
+            continue
+        await begin_drop(world.log, "copy", "a", now_ms=now_ms)
+
+    async def dropped(world: World) -> frozenset[str]:
+        return await read_dropping(world.log, "copy")
+
+    tell(tmp_path, pipeline(), dropping)
+    ended = headwater("drop", "copy/a", "--yes", "-f", tmp_path / "pipeline.yaml")
+
+    assert ended.code == exit_codes.OK
+    assert not tell(tmp_path, pipeline(), dropped)

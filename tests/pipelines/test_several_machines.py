@@ -6,14 +6,20 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import click
 import pytest
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.commands.drop import beginning
+from headwater.pipelines.journal.control import begin_drop, read_dropping
 from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.terminal.log_address import LogAddress
+from headwater.pipelines.terminal.output import Output
 from scripts.free_port import free_ports
 from tests.pipelines.commands.test_run import until, workers_of
 from tests.pipelines.conftest import Headwater
@@ -23,6 +29,7 @@ from tests.pipelines.run_process import address_of, end, start, start_broker
 pytestmark = pytest.mark.slow
 
 Runs = list["subprocess.Popen[str]"]
+T = TypeVar("T")
 
 
 class Machines:
@@ -67,14 +74,21 @@ class Machines:
 
     def audit(self) -> None:
         until(lambda: is_whole(self.at))
-        audit(self.at, asyncio.run(self._changes()))
+        audit(self.at, self.ask(_changes))
 
-    async def _changes(self) -> Counter[bytes]:
-        log = KafkaLog(KafkaSettings(bootstrap=[self.address]))
-        try:
-            return await changes_in(log, [each.name for each in await log.topics.all()])
-        finally:
-            await log.close()
+    def ask(self, question: Callable[[KafkaLog], Awaitable[T]]) -> T:
+        async def asked() -> T:
+            log = KafkaLog(KafkaSettings(bootstrap=[self.address]))
+            try:
+                return await question(log)
+            finally:
+                await log.close()
+
+        return asyncio.run(asked())
+
+
+async def _changes(log: KafkaLog) -> Counter[bytes]:
+    return await changes_in(log, [each.name for each in await log.topics.all()])
 
 
 @pytest.fixture
@@ -187,6 +201,47 @@ def test_commands_that_need_a_pipeline_at_rest_are_refused_on_other_machines_too
     ran = headwater("drop", "shop", "--yes", "-f", machines.file("b"))
     assert ran.code != exit_codes.OK
     assert "the pipeline is running" in ran.remarks
+    machines.audit()
+
+
+def test_no_task_begins_on_any_machine_while_the_pipeline_is_dropped(
+    machines: Machines, headwater: Headwater
+) -> None:
+    """Targets and source are emptied before the log, and its topics last."""
+    a = machines.start("a", rate=2000)
+    machines.until_shared("a", 1)
+    assert end(a, signal.SIGTERM)[0] == exit_codes.TERMINATED
+
+    async def dropping(log: KafkaLog) -> None:
+        await begin_drop(log, "shop", now_ms=0)
+
+    machines.ask(dropping)
+    ran = headwater("run", machines.file("b", rate=2000), "--once", "--json")
+    ended = headwater("drop", "shop", "--data", "--yes", "-f", machines.at / "a/pipeline.yaml")
+    machines.start("b", rate=2000)
+
+    held = {each["task"] for each in ran.envelope["data"]["undelivered"]}
+    assert ran.code == exit_codes.DIFFERENT and held == {"source", "mirror", "changes"}
+    assert "the pipeline is being dropped" in ran.remarks
+    assert ended.code == exit_codes.OK
+    machines.audit()
+
+
+def test_a_run_that_begins_after_the_first_look_of_a_drop_is_noticed_and_goes_on(
+    machines: Machines,
+) -> None:
+    machines.start("a", rate=2000)
+    machines.until_shared("a", 1)
+
+    async def late(log: KafkaLog) -> frozenset[str]:
+        output = Output()
+        context = click.Context(click.Command("drop"), obj=output)
+        with context.scope(), pytest.raises(ConfigError, match="the pipeline is running"):
+            async with beginning(LogAddress(None, machines.address), log, "shop"):
+                raise AssertionError("nothing is removed")
+        return await read_dropping(log, "shop")
+
+    assert not machines.ask(late)
     machines.audit()
 
 

@@ -7,19 +7,26 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headwater.core_log.client import KafkaLog
+from headwater.core_log.client.group_admin import GroupDescription, GroupMember
 from headwater.core_log.client.membership import MembershipTerms
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import DirectoryInUse, Fenced, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.reports import Report, StateChanged, TaskState
+from headwater.pipelines.running.assignor import MemberOffer, PipelineOffer
 from headwater.pipelines.running.backoff import RetryPolicy
-from headwater.pipelines.running.member_messages import pipelines_of_members
+from headwater.pipelines.running.member_messages import (
+    MemberMessage,
+    encode_metadata,
+    pipelines_of_members,
+)
 from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.run import refuse_running_elsewhere
 from headwater.pipelines.running.running_pipelines import RunningPipelines
@@ -254,6 +261,31 @@ async def test_runs_with_other_pipelines_leave_each_other_alone(log: EmbeddedLog
     async with stage.run("a"), stage.run("b", other):
         await stage.until(lambda shares: shares == {"a": ALL, "b": {"other/source"}})
         assert await pipelines_of_members(log) == {"shop": "host-a", "other": "host-b"}
+
+
+async def test_pipelines_of_runs_are_known_although_their_group_is_rebalancing() -> None:
+    """A broker hides meanwhile what members have written; a drop would take them for at rest."""
+    offer = MemberOffer({"shop": PipelineOffer(1, ("source",))}, frozenset())
+    said = encode_metadata(MemberMessage(offer, name="host-a", instance="a"))
+    described = [
+        GroupDescription("", state, (GroupMember("a", "a", "", "", (), metadata),))
+        for state, metadata in (
+            ("PreparingRebalance", b""),
+            ("CompletingRebalance", b""),
+            ("Stable", said),
+        )
+    ]
+    log: Any = SimpleNamespace(groups=SimpleNamespace(describe=AnswersInTurn(described)))
+
+    assert await pipelines_of_members(log) == {"shop": "host-a"}
+
+
+class AnswersInTurn:
+    def __init__(self, answers: list[GroupDescription]) -> None:
+        self._answers = iter(answers)
+
+    async def __call__(self, _: str) -> GroupDescription:
+        return next(self._answers)
 
 
 async def test_a_fenced_task_that_is_still_ours_begins_again(log: EmbeddedLog) -> None:

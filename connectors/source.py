@@ -103,14 +103,23 @@ class NewTableCheck(Protocol):
     """Check of a table that came after others, for sources whose tables have no ids."""
 
     async def __call__(
-        self, schema: TableSchema, may_be: Callable[[TableId], bool]
+        self,
+        schema: TableSchema,
+        *,
+        may_be: Callable[[TableId], bool],
+        is_gone: Callable[[TableId], bool],
     ) -> HeadwaterError | None:
         """Returns why none of its rows may enter the log. `may_be`: whether it may be that table
-        under another name."""
+        under another name. `is_gone`: whether that table is not there any more."""
         ...
 
 
-async def nothing_renamed(schema: TableSchema, may_be: Callable[[TableId], bool]) -> None:
+async def nothing_renamed(
+    schema: TableSchema,
+    *,
+    may_be: Callable[[TableId], bool],
+    is_gone: Callable[[TableId], bool],
+) -> None:
     """Allows every table, because no rule hides anything."""
 
 

@@ -1,7 +1,7 @@
 """Which tables are captured, and in which form: at the start, and after changes of them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from headwater.connectors.mysql.events.group_reader import LEFT
@@ -73,7 +73,8 @@ class CapturedTables:
                 table = form if table is None else form.with_size_of(table)
             assert table is not None, "a name comes from the catalogue or has a form"
             is_new = bool(resume_from) and progress is None and name not in stored
-            table = self._with_key(await self._by_rules(table, is_new=is_new), rows)
+            there = found.keys() if is_new else None
+            table = self._with_key(await self._by_rules(table, there=there), rows)
             self.by_name[name] = table
             rows.forms.known_at[name] = end
             if table.problem:
@@ -87,14 +88,16 @@ class CapturedTables:
                 rows.restore(table, progress, former)
         self._report_left_out()
 
-    async def _by_rules(self, table: MysqlTable, *, is_new: bool) -> MysqlTable:
+    async def _by_rules(self, table: MysqlTable, *, there: Set[TableId] | None) -> MysqlTable:
         """Returns the table with a problem if the rules that hide columns do not let its rows into
-        the log. A new one may be any other under a new name."""
+        the log. A new one, beside those that are `there`, may be any other under a new name."""
         if table.problem:
             return table
         error = None
-        if is_new:
-            error = await self._context.refusal_of_new(table.schema, lambda _: True)
+        if there is not None:
+            error = await self._context.refusal_of_new(
+                table.schema, may_be=lambda _: True, is_gone=lambda other: other not in there
+            )
         if error is None:
             error = await self._context.refusal(table.schema, is_next=True)
         if error is None:
@@ -128,8 +131,11 @@ class CapturedTables:
             rows.suspect(name)
             now = await asyncio.to_thread(self._catalog.table, self._questions, name)
             if now is not None:
-                is_new = not rows.knows(name)
-                now = self._with_key(await self._by_rules(now, is_new=is_new), rows)
+                there = None
+                if not rows.knows(name):
+                    tables = await asyncio.to_thread(self._catalog.tables, self._questions)
+                    there = {each.table for each in tables}
+                now = self._with_key(await self._by_rules(now, there=there), rows)
             end = await asyncio.to_thread(self._server.log_end, self._questions)
             if now is None or now.problem:
                 if not self._is_put_off(name, why, rows, end, place):

@@ -256,9 +256,12 @@ async def _run_source(task: TaskRun) -> None:
         return await encoders[-1].refusal(schema, is_next=is_next)
 
     async def refusal_of_new(
-        schema: TableSchema, may_be: Callable[[TableId], bool]
+        schema: TableSchema,
+        *,
+        may_be: Callable[[TableId], bool],
+        is_gone: Callable[[TableId], bool],
     ) -> HeadwaterError | None:
-        return await encoders[-1].refusal_of_new(schema, may_be)
+        return await encoders[-1].refusal_of_new(schema, may_be=may_be, is_gone=is_gone)
 
     source = make_source(
         loaded,

@@ -77,10 +77,10 @@ class MasksAndDrops:
     def hides_anything(self) -> bool:
         return bool(self._rules)
 
-    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+    def check_renamed(self, now: TableSchema, former: TableSchema, *, is_gone: bool) -> None:
         """Raises ConfigError where a table could bring to light what `former`, a form of the log
         that may be of the same table under another name, hid."""
-        check_renamed(self.schema(now), former, named=self._named(former.table))
+        check_renamed(self.schema(now), former, named=self._named(former.table), is_gone=is_gone)
 
     def _named(self, table: TableId) -> set[str]:
         rules = [rule for tables, rule in self._rules if tables.match(table)]

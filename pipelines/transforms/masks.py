@@ -119,33 +119,55 @@ def check_hidden(after: TableSchema, before: TableSchema, *, named: Collection[s
                 )
 
 
-def check_renamed(after: TableSchema, former: TableSchema, *, named: Collection[str]) -> None:
+def check_renamed(
+    after: TableSchema, former: TableSchema, *, named: Collection[str], is_gone: bool
+) -> None:
     """Raises ConfigError where `after`, as the rules leave it, shows what was hidden in `former`,
     whose table it is or may be under another name. `named` are all names in rules for `former`."""
-    if not (after.id and former.id) and not _look_alike(after, former):
-        return
+    hidden = [x for x in hidden_columns(former) if (x.rule_name or x.name) in named]
     shown = [each for each in after.columns if not each.mask]
-    for hidden in hidden_columns(former):
-        has_id = any(each.id for each in shown) and hidden.id
-        found = [
-            each.name
-            for each in shown
-            if (each.id == hidden.id if has_id else each.name == hidden.name)
-        ]
-        if found and (hidden.rule_name or hidden.name) in named:
-            raise ConfigError(
-                f"it has the columns of {former.table}, of which a rule hides one that it shows",
-                hint=f"write {after.table} into `table` of the rule, beside {former.table}; or, if"
-                f" the column may be seen, take {former.table} out of the rule; then headwater"
-                " resume PIPELINE",
-                table=str(after.table),
-                column=found[0],
-            )
+    found = []
+    if (after.id and former.id) or _look_alike(after, former):
+        for each in hidden:
+            has_id = any(x.id for x in shown) and each.id
+            found += [x.name for x in shown if (x.id == each.id if has_id else x.name == each.name)]
+    elif is_gone and _has_shape_of(after, former):
+        found = _shown_instead(after, former, hidden)
+    if found:
+        raise ConfigError(
+            f"it has the columns of {former.table}, of which a rule hides one that it shows",
+            hint=f"write {after.table} into `table` of the rule, beside {former.table}, or a rule"
+            f" of its own that hides {found[0]}; or, if the column may be seen, take"
+            f" {former.table} out of the rule; then headwater resume PIPELINE",
+            table=str(after.table),
+            column=found[0],
+        )
 
 
 def _look_alike(one: TableSchema, other: TableSchema) -> bool:
-    ours, theirs = ({*each.names, *(x.name for x in each.dropped)} for each in (one, other))
+    ours, theirs = _names_of(one), _names_of(other)
     return one.key == other.key and (ours <= theirs or theirs <= ours)
+
+
+def _has_shape_of(after: TableSchema, former: TableSchema) -> bool:
+    sizes = [(len(each.key), len(_names_of(each))) for each in (after, former)]
+    return sizes[0] == sizes[1]
+
+
+def _shown_instead(
+    after: TableSchema, former: TableSchema, hidden: Sequence[Column | DroppedColumn]
+) -> list[str]:
+    """Columns in which hidden ones may be seen, under the same or another name."""
+    shown = [each.name for each in after.columns if not each.mask]
+    bare = [each.name for each in hidden if each.name in shown]
+    gone = [each.name for each in hidden if each.name not in _names_of(after)]
+    came = _names_of(after) - _names_of(former)
+    are_hidden = len(came - set(shown)) >= len(gone)
+    return bare if are_hidden else [*bare, *(name for name in shown if name in came)]
+
+
+def _names_of(schema: TableSchema) -> set[str]:
+    return {*schema.names, *(each.name for each in schema.dropped)}
 
 
 def _check_bare(after: TableSchema, before: TableSchema, shown: Sequence[Column]) -> None:

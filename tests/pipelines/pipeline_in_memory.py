@@ -297,7 +297,7 @@ class Untouched:
 
     hides_anything = False
 
-    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+    def check_renamed(self, now: TableSchema, former: TableSchema, *, is_gone: bool) -> None:
         pass
 
 

@@ -69,7 +69,7 @@ class BeforeLog(Protocol):
     @property
     def hides_anything(self) -> bool: ...
 
-    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+    def check_renamed(self, now: TableSchema, former: TableSchema, *, is_gone: bool) -> None:
         """Raises if a table could reveal what it masked under another name."""
 
 
@@ -201,12 +201,16 @@ class Encoder:
         return None
 
     async def refusal_of_new(
-        self, schema: TableSchema, may_be: Callable[[TableId], bool]
+        self,
+        schema: TableSchema,
+        *,
+        may_be: Callable[[TableId], bool],
+        is_gone: Callable[[TableId], bool],
     ) -> HeadwaterError | None:
         """Returns why no row of a new table without an id may enter the log: it may be another one
         under a new name."""
         try:
-            await self._check_former_names(schema, None, may_be=may_be)
+            await self._check_former_names(schema, None, may_be=may_be, is_gone=is_gone)
         except ConfigError as error:
             return error
         return None
@@ -217,6 +221,7 @@ class Encoder:
         before: TableSchema | None,
         *,
         may_be: Callable[[TableId], bool] = lambda _: False,
+        is_gone: Callable[[TableId], bool] = lambda _: False,
     ) -> None:
         is_known = before is not None and schema.id in (0, before.id)
         if is_known or not self._before_log.hides_anything:
@@ -225,7 +230,7 @@ class Encoder:
             if former.table != schema.table and (
                 schema.id == former.id if schema.id else may_be(former.table)
             ):
-                self._before_log.check_renamed(schema, former)
+                self._before_log.check_renamed(schema, former, is_gone=is_gone(former.table))
 
     async def switch(
         self, schema: TableSchema, generations: Generations, *, now_ms: int

@@ -72,7 +72,7 @@ class CurrentRow:
 
     hides_anything = False
 
-    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+    def check_renamed(self, now: TableSchema, former: TableSchema, *, is_gone: bool) -> None:
         pass
 
 

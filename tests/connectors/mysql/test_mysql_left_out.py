@@ -143,6 +143,29 @@ async def test_a_renamed_table_is_left_out_until_a_rule_hides_its_columns(
     assert not is_secret and not holds(tmp_path, b"secret") and holds(tmp_path, b'"members"')
 
 
+@pytest.mark.parametrize("runs_meanwhile", [False, True])
+async def test_a_table_and_its_hidden_column_renamed_at_once_are_left_out(
+    mysql_guest: MysqlGuest, tmp_path: Path, *, runs_meanwhile: bool
+) -> None:
+    mysql_guest.execute(USERS, "INSERT INTO users VALUES (1, 'secret one')")
+    await held_tables(mysql_guest, tmp_path, "users")
+    mysql_guest.execute(
+        "INSERT INTO users VALUES (2, 'secret two')",
+        "ALTER TABLE users RENAME TO members, CHANGE email mail text",
+    )
+    if runs_meanwhile:
+        await held_tables(mysql_guest, tmp_path, "users")
+    mysql_guest.execute(
+        "INSERT INTO members VALUES (3, 'secret three')",
+        "CREATE TABLE others (id int PRIMARY KEY, total int, day date)",
+    )
+
+    held = [await held_tables(mysql_guest, tmp_path, "users") for _ in range(2)]
+
+    assert held == [{f"{mysql_guest.database}.members"}] * 2
+    assert not holds(tmp_path, b"secret")
+
+
 async def held_tables(guest: MysqlGuest, directory: Path, *tables: str) -> set[str]:
     """The tables that a run with a rule for some of them leaves out."""
     told = list[Report]()

@@ -192,7 +192,7 @@ HIDING = """
 pipeline: {{name: shop, salt: a secret of sixteen or more}}
 source: {{type: sql, url: "{url}", tables: ["*"]}}
 log: {{compression: none}}
-transform: [{{table: [{tables}], mask: {{email: hash}}}}]
+transform: [{{table: [{tables}], mask: {{email: hash}}}}{more}]
 sink: {{type: sql, url: "sqlite:///target.db"}}
 """
 
@@ -213,11 +213,41 @@ async def test_a_renamed_table_is_left_out_until_a_rule_hides_its_columns(shop: 
     assert not any(b"secret" in each for each in logs)
 
 
-async def held_tables(shop: Shop, *hidden: str) -> set[str]:
+@pytest.mark.parametrize(
+    "columns", ["id, mail", "number, mail", "id, mail, note"], ids=["column", "key", "others"]
+)
+async def test_a_table_and_its_hidden_column_renamed_at_once_are_left_out(
+    shop: Shop, columns: str
+) -> None:
+    names = dict(zip(columns.split(", "), ("id", "email", "name"), strict=False))
+    types = {"id": "INTEGER PRIMARY KEY", "email": "VARCHAR(9)", "name": "VARCHAR(9)"}
+    values = {"id": "1", "email": "'secret'", "name": "'x'"}
+    shop.execute(
+        f"CREATE TABLE a ({', '.join(f'{each} {types[each]}' for each in names.values())})",
+        f"INSERT INTO a VALUES ({', '.join(values[each] for each in names.values())})",
+        "CREATE TABLE b (id INTEGER PRIMARY KEY, email VARCHAR(9))",
+    )
+    hidden = [f"{shop.prefix}{name}" for name in "ab"]
+    await held_tables(shop, *hidden)
+    renamed = [
+        f"ALTER TABLE c RENAME COLUMN {old} TO {new}" for new, old in names.items() if new != old
+    ]
+    shop.execute("ALTER TABLE a RENAME TO c", *renamed, "CREATE TABLE d (id INTEGER PRIMARY KEY)")
+
+    held = [await held_tables(shop, *hidden) for _ in range(2)]
+    rule = f", {{table: {shop.prefix}c, mask: {{mail: hash}}}}"
+    after = await held_tables(shop, *hidden, more=rule)
+
+    assert held == [{f"{shop.prefix}c"}] * 2 and not after
+    logs = [each.read_bytes() for each in shop.directory.glob("data/**/*.log")]
+    assert not any(b"secret" in each for each in logs)
+
+
+async def held_tables(shop: Shop, *hidden: str, more: str = "") -> set[str]:
     """The tables that a run with a rule for some of them leaves out."""
     told = list[Report]()
     file = shop.directory / "pipeline.yaml"
-    file.write_text(HIDING.format(url=shop.url, tables=", ".join(hidden)))
+    file.write_text(HIDING.format(url=shop.url, tables=", ".join(hidden), more=more))
     [loaded] = load(file, environment={})
     data = shop.directory / "data"
     log = await EmbeddedLog.open(BrokerSettings(data=data, listen="127.0.0.1:0"))

@@ -52,7 +52,7 @@ class Nothing:
 
     hides_anything = False
 
-    def check_renamed(self, now: TableSchema, former: TableSchema) -> None:
+    def check_renamed(self, now: TableSchema, former: TableSchema, *, is_gone: bool) -> None:
         pass
 
 

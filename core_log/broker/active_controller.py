@@ -27,7 +27,7 @@ from headwater.core_log.replication.liveness import Liveness
 from headwater.core_log.replication.metadata_records import FIRST_VERSION, METADATA_FEATURE
 from headwater.core_log.replication.quorum import QuorumRefusal
 from headwater.core_log.replication.topic_config import MIN_IN_SYNC
-from headwater.core_log.replication.voters import Voters
+from headwater.core_log.replication.voters import Absences, Electorate, Voters
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
@@ -52,6 +52,7 @@ class ActiveController:
         self._broker = broker
         self._liveness: Liveness | None = None
         self._versions = MetadataVersions()
+        self._absences = Absences()
         self._epoch = -1
         self._duties: asyncio.Task[None] | None = None
         self._looks: dict[int, asyncio.Task[None]] = {}
@@ -291,46 +292,53 @@ class ActiveController:
         return None
 
     def _propose_voters(self, now_ms: int) -> None:
-        """Brings the quorum to three voters once there are three brokers, and replaces a voter
-        whose disk was replaced. Otherwise this node's own record is brought up to date."""
+        """Changes the voters as they should be. Otherwise this node's own record is brought up to
+        date."""
         driver = self._broker.quorum
-        wanted = self._wanted_voters()
-        if wanted is None or wanted == driver.quorum.voters.latest:
+        change = self._electorate(now_ms).choose()
+        if change is None:
             if driver.places.outdated is not None:
                 driver.update_voter(driver.places.outdated)
             return
-        effects = driver.quorum.propose_voters(wanted, now_ms)
+        effects = driver.quorum.propose_voters(change.voters, now_ms)
         if isinstance(effects, QuorumRefusal):
             logger.debug("the voters do not change yet: %s", effects.value)
             return
-        logger.info("the metadata quorum votes with nodes %s", sorted(e.node_id for e in wanted))
+        if change.gone is not None and change.new is not None:
+            gone, new = change.gone, change.new
+            driver.places.replace(gone, new)
+            logger.warning(
+                "node %d votes in the metadata quorum in the place of node %d, which is away",
+                new.node_id,
+                gone.node_id,
+            )
+        voting = sorted(each.node_id for each in change.voters)
+        logger.info("the metadata quorum votes with nodes %s", voting)
         driver.do(effects)
 
-    def _wanted_voters(self) -> Voters | None:
-        quorum, image = self._broker.quorum.quorum, self._broker.image
+    def _electorate(self, now_ms: int) -> Electorate:
+        driver, image = self._broker.quorum, self._broker.image
+        quorum, places = driver.quorum, driver.places
         voters = quorum.voters.latest
-        ready = [
+        up_to_date = {e for e, offset in quorum.progress.items() if offset >= quorum.high_watermark}
+        observers = [
             each
-            for each, offset in sorted(quorum.progress.items())
-            if each not in voters
-            and offset >= quorum.high_watermark
-            and image.is_alive(each.node_id)
+            for each in sorted(up_to_date - voters)
+            if image.is_alive(each.node_id)
             and image.brokers[each.node_id].directory_id == each.directory_id
         ]
-        voting = {each.node_id: each for each in voters}
-        for each in ready:
-            if each.node_id in voting:  # its former directory is gone
-                return voters - {voting[each.node_id]} if len(voters) > 1 else None
-        if len(voters) == 1:
-            return voters | set(ready[:2]) if len(ready) >= 2 else None
-        if len(voters) >= VOTERS:  # only whose lost disk has just cost a vote gets one
-            before = quorum.voters.before_latest
-            left = {each.node_id for each in before - voters}
-            ready = [each for each in ready if each.node_id in left and each not in before]
-        return voters | {ready[0]} if ready else None
-
-
-VOTERS = 3
+        others = voters - {driver.replica}
+        self._absences.look({each: quorum.heard_ms(each) or 0 for each in others}, now_ms)
+        limit_ms = self._broker.settings.replace_voters_after_ms
+        return Electorate(
+            voters,
+            quorum.voters.before_latest,
+            places.replaced,
+            places.was_replacing,
+            up_to_date | {driver.replica},
+            observers,
+            [] if limit_ms is None else self._absences.list_away(for_ms=limit_ms),
+        )
 
 
 class ClusterBalance:

@@ -370,7 +370,7 @@ class MetadataQuorum:
         if isinstance(record, LeaderChange):
             batch = encode_leader_change(record.leader, self.voters, now_ms=now_ms)
         else:
-            voters = [self.places.voter(each) for each in sorted(record.voters)]
+            voters = self.places.next_record(record.voters)
             self.places.add(self._log.end_offset, voters)
             batch = encode_voters(voters, now_ms=now_ms)
         self._log.append(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.partition import Partition
 
 LISTENER = "PLAINTEXT"
-NO_EPOCH = -1
+NO_EPOCH = NO_NODE = -1
 
 
 class LogView:
@@ -139,6 +139,7 @@ def encode_voters(voters: Sequence[Voter], *, now_ms: int) -> bytearray:
                     min_supported_version=each.versions.lowest,
                     max_supported_version=each.versions.highest,
                 ),
+                replaces=NO_NODE if each.replaces is None else each.replaces,
             )
             for each in voters
         ]
@@ -173,5 +174,6 @@ def _read_voters(record: VotersRecord) -> tuple[Voter, ...]:
         host, port = next(((at.host, at.port) for at in each.endpoints), ("", 0))
         versions = each.k_raft_version_feature
         supported = QuorumVersions(versions.min_supported_version, versions.max_supported_version)
-        found.append(Voter(key, host, port, supported))
+        replaces = None if each.replaces == NO_NODE else each.replaces
+        found.append(Voter(key, host, port, supported, replaces))
     return tuple(found)

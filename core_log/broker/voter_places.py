@@ -1,6 +1,7 @@
-"""Where the voters of the metadata quorum listen, as their records and messages say."""
+"""The voters of the metadata quorum as their records and messages have them: where they listen, and
+whom they replace."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headwater.core_log.broker.peers import Address
 from headwater.core_log.replication.voters import ReplicaKey, Voter
@@ -20,6 +21,8 @@ class VoterPlaces:
         """The records of voters, by offset."""
         self._told: dict[ReplicaKey, Voter] = {}
         """Voters that have told of themselves, until a record has it."""
+        self._replacing: dict[ReplicaKey, int] = {}
+        """The voter that the next record adds, and the node whose place it takes."""
         self._heard: dict[int, Address] = {}
 
     def start(self, address: Address, address_of: Callable[[int], Address | None]) -> None:
@@ -30,6 +33,7 @@ class VoterPlaces:
         """Called for every record of voters, in the order of the log."""
         self._sets.append((offset, {each.key: each for each in voters}))
         self._told.clear()
+        self._replacing.clear()
         self._hear(voters)
 
     def truncate_to(self, end_offset: int) -> None:
@@ -48,7 +52,9 @@ class VoterPlaces:
     def outdated(self) -> Voter | None:
         """Returns this voter as its record should be, if that says something else."""
         recorded = self.record_of(self._replica)
-        return self.own if recorded is not None and recorded != self.own else None
+        if recorded is None or recorded._replace(replaces=None) == self.own:
+            return None
+        return self.own
 
     def record_of(self, key: ReplicaKey) -> Voter | None:
         """Returns a voter as the newest record has it."""
@@ -64,8 +70,35 @@ class VoterPlaces:
         """Called when a voter says what its next record should be."""
         self._told[voter.key] = voter
 
+    def replace(self, gone: ReplicaKey, new: ReplicaKey) -> None:
+        """Called when the next record adds a voter in the place of another one."""
+        self._replacing = {new: gone.node_id}
+
+    @property
+    def replaced(self) -> Mapping[int, ReplicaKey]:
+        """Returns the nodes that voters replace by the newest record, with these voters."""
+        return _replaced_in(self._sets[-1:])
+
+    @property
+    def was_replacing(self) -> bool:
+        """Whether somebody had still to leave by the record before it."""
+        return bool(_replaced_in(self._sets[-2:-1]))
+
+    def next_record(self, keys: Collection[ReplicaKey]) -> list[Voter]:
+        """Returns voters as their next record should be. A voter replaces a node until that one
+        does not vote any more."""
+        voting = {each.node_id for each in keys}
+        found = []
+        for each in sorted(keys):
+            recorded = self.record_of(each)
+            replaces = None if recorded is None else recorded.replaces
+            replaces = self._replacing.get(each, replaces)
+            stays = replaces if replaces in voting else None
+            found.append(self.voter(each)._replace(replaces=stays))
+        return found
+
     def voter(self, key: ReplicaKey) -> Voter:
-        """Returns a voter as its next record should be."""
+        """Returns a voter with its address in its next record."""
         if key == self._replica and self.own is not None:
             return self.own
         found = self._told.get(key) or self.record_of(key)
@@ -82,3 +115,8 @@ class VoterPlaces:
     @property
     def others(self) -> Sequence[Address]:
         return [at for node_id, at in self._heard.items() if node_id != self._replica.node_id]
+
+
+def _replaced_in(sets: Sequence[tuple[int, Mapping[ReplicaKey, Voter]]]) -> dict[int, ReplicaKey]:
+    voters = [each for _, found in sets for each in found.values()]
+    return {each.replaces: each.key for each in voters if each.replaces is not None}

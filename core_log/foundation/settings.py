@@ -247,7 +247,7 @@ class TlsSettings(YamlSettings):
         return self.model_copy(update=files)
 
 
-def parse_session_ms(value: Any) -> Any:
+def parse_duration_or_ms(value: Any) -> Any:
     """Parses a duration with a unit, or milliseconds as the broker's command line has them."""
     is_number = isinstance(value, str) and value.isdecimal()
     return int(value) if is_number else parse_duration_ms(value)
@@ -260,7 +260,7 @@ class ListenerSettings(YamlSettings):
     """Certificate and key; without them connections are not encrypted."""
     sasl: Annotated[list[SaslMechanism], BeforeValidator(split_addresses), ONE_OR_MORE] = []
     """SASL mechanisms of clients, such as `SCRAM-SHA-512`; `PLAIN` only with `tls`."""
-    session_ms_max: Annotated[DurationMs, BeforeValidator(parse_session_ms)] = 0
+    session_ms_max: Annotated[DurationMs, BeforeValidator(parse_duration_or_ms)] = 0
     """Longest time until a client must authenticate by SASL again; 0 is for ever. It is Kafka's
     connections.max.reauth.ms. Clients that do not know how lose their connection, and make
     another."""
@@ -312,6 +312,12 @@ class BrokerSettings(Settings):
     of its own."""
     begin: bool = False
     """Whether an empty directory begins a cluster beyond loopback, instead of joining one."""
+    replace_voters_after_ms: Annotated[
+        Annotated[int, Field(ge=3_000)] | None, unless("never", parse_duration_or_ms)
+    ] = 600_000
+    """How long a voter of the metadata quorum may be away (`10m`, `24h`; at least the 3 s after
+    which a silent broker is fenced) before another live broker votes in its place. `never` leaves
+    that to you. The setting of the broker that leads the quorum counts."""
     fsync: Literal["group", "never"] = "group"
     """`group`: records are acknowledged (acks=all) and readable only when they are on disk. `never`
     leaves syncing to the operating system, and records written since the start are not

@@ -145,7 +145,7 @@ def decode_snapshot(data: bytes) -> MetadataSnapshot:
 def _read_voter(values: dict[str, Any]) -> Voter:
     key = ReplicaKey(values["id"], UUID(values["directory_id"]))
     versions = QuorumVersions(*values.get("kraft_versions", UNTOLD_VERSIONS))
-    return Voter(key, values["host"], values["port"], versions)
+    return Voter(key, values["host"], values["port"], versions, values.get("replaces"))
 
 
 def _values(snapshot: MetadataSnapshot) -> Iterator[bytes]:
@@ -156,6 +156,7 @@ def _values(snapshot: MetadataSnapshot) -> Iterator[bytes]:
             "host": each.host,
             "port": each.port,
             "kraft_versions": list(each.versions),
+            **({} if each.replaces is None else {"replaces": each.replaces}),
         }
         for each in snapshot.voters
     ]

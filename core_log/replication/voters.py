@@ -1,10 +1,14 @@
 """The voters of the metadata quorum: who they are, from which offset of the log on."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 BEFORE_THE_LOG = -1
+VOTERS = 3
+"""As many vote by themselves once there are as many brokers."""
+LOOK_MS_MAX = 1_000
 
 
 class ReplicaKey(NamedTuple):
@@ -36,6 +40,8 @@ class Voter(NamedTuple):
     host: str
     port: int
     versions: QuorumVersions = QUORUM_VERSIONS
+    replaces: int | None = None
+    """The node that loses its vote to this one once the record with both is committed."""
 
 
 def is_majority(some: Collection[ReplicaKey], voters: Voters) -> bool:
@@ -78,3 +84,94 @@ class VoterHistory:
     def start_over(self, end_offset: int, voters: Voters) -> None:
         """Called when a snapshot that ends there has replaced the log."""
         self._sets = [(end_offset - 1, voters)]
+
+
+class Absences:
+    """How long each voter has been away, as the leader of the quorum has watched. Time in which it
+    stood still itself does not count, nor does any before its election."""
+
+    def __init__(self) -> None:
+        self._away_ms: dict[ReplicaKey, int] = {}
+        self._looked_ms = 0
+
+    def look(self, heard_ms: Mapping[ReplicaKey, int], now_ms: int) -> None:
+        """Called several times a second, with the time of the last fetch of each other voter, or of
+        the election."""
+        passed_ms = min(now_ms - self._looked_ms, LOOK_MS_MAX)
+        self._away_ms = {
+            each: 0 if at_ms >= self._looked_ms else self._away_ms.get(each, 0) + passed_ms
+            for each, at_ms in heard_ms.items()
+        }
+        self._looked_ms = now_ms
+
+    def list_away(self, *, for_ms: int) -> list[ReplicaKey]:
+        """Returns the voters that have been away for so long, the longest first."""
+        away_ms = self._away_ms
+        found = [each for each in away_ms if away_ms[each] >= for_ms]
+        return sorted(found, key=lambda each: (-away_ms[each], each))
+
+
+class NextVoters(NamedTuple):
+    """The next set of voters, and who takes whose place in it."""
+
+    voters: Voters
+    new: ReplicaKey | None = None
+    gone: ReplicaKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Electorate:
+    """The voters as the newest record has them, and those who could vote."""
+
+    voters: Voters
+    before: Voters
+    """The set that `voters` has replaced."""
+    replaced: Mapping[int, ReplicaKey]
+    """Nodes whose place another voter takes, by the newest record, and that voter."""
+    was_replacing: bool
+    """Whether that set had such a node."""
+    up_to_date: Set[ReplicaKey]
+    """Replicas that have all that is committed."""
+    observers: Sequence[ReplicaKey]
+    """Those of them that do not vote and whose brokers are alive."""
+    away: Sequence[ReplicaKey] = ()
+    """Voters that have been away for too long, the longest first."""
+
+    def choose(self) -> NextVoters | None:
+        """Returns the next change: three voters once there are three brokers, and a vote for whose
+        disk was replaced, or in the place of who is away. An addition comes before its removal."""
+        voting = {each.node_id: each for each in self.voters}
+        for node_id in sorted(self.replaced.keys() & voting.keys()):
+            return NextVoters(self.voters - {self._leaving(voting[node_id])})
+        for each in self.observers:
+            if each.node_id in voting:  # its former directory is gone
+                is_last = len(self.voters) == 1
+                return None if is_last else NextVoters(self.voters - {voting[each.node_id]})
+        if len(self.voters) == 1:
+            enough = len(self.observers) >= VOTERS - 1
+            return NextVoters(self.voters | {*self.observers[: VOTERS - 1]}) if enough else None
+        if len(self.voters) < VOTERS:
+            return self._with(self.observers)
+        return self._with(self._without_disk()) or self._replacement()
+
+    def _leaving(self, gone: ReplicaKey) -> ReplicaKey:
+        """The replaced voter leaves, unless it has come back and the other one has gone."""
+        new = self.replaced[gone.node_id]
+        is_back = gone in self.up_to_date and new not in self.up_to_date
+        return new if is_back else gone
+
+    def _without_disk(self) -> list[ReplicaKey]:
+        """Returns the observers whose lost disk has just cost a vote."""
+        if self.was_replacing:  # whoever has left was replaced
+            return []
+        left = {each.node_id for each in self.before - self.voters}
+        return [each for each in self.observers if each.node_id in left and each not in self.before]
+
+    def _with(self, observers: Sequence[ReplicaKey]) -> NextVoters | None:
+        return NextVoters(self.voters | {observers[0]}) if observers else None
+
+    def _replacement(self) -> NextVoters | None:
+        if not self.away or not self.observers:
+            return None
+        new = self.observers[0]
+        return NextVoters(self.voters | {new}, new, self.away[0])

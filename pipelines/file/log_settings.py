@@ -24,6 +24,7 @@ ADDRESS = r"(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}"
 # In YAML's spelling, which is how the manual shows defaults.
 FOREVER: Any = "forever"
 UNLIMITED: Any = "unlimited"
+TEN_MINUTES: Any = "10m"
 
 
 def check_format(text: str) -> str:
@@ -66,6 +67,14 @@ class ClusterSettings(YamlSettings):
     secret: Path | None = Field(None, examples=["cluster.secret"])
     """File with the secret by which the brokers of a cluster know each other, made by `headwater
     cluster secret`; needed beyond loopback, and where clients authenticate."""
+    replace_voters_after_ms: Annotated[
+        Annotated[int, Field(ge=3_000)] | None,
+        unless("never", parse_duration_ms),
+        WithJsonSchema({"type": "string", "pattern": rf"^(never|{DURATION})$"}),
+    ] = Field(TEN_MINUTES, examples=["1h", "never"])
+    """How long a voter of the metadata quorum may be away, at least 3 s, before another live broker
+    votes in its place. `never` leaves that to you. That of the broker that leads the quorum
+    counts."""
     security: ListenerSettings = ListenerSettings()
     """TLS of this broker, and authentication of its clients."""
 
@@ -142,6 +151,7 @@ class LogSettings(YamlSettings):
                 "join": list(self.cluster.join),
                 "rack": self.rack,
                 "advertise": self.cluster.advertise,
+                "replace_voters_after_ms": self.cluster.replace_voters_after_ms,
                 "cluster_secret": None if secret is None else directory / secret,
                 "security": self.cluster.security.beside(directory),
                 "begin": begins,

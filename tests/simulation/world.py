@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from headwater.core_log.broker.active_controller import VOTERS
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.errors import HeadwaterError
@@ -15,6 +14,7 @@ from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Isolation, TopicPartition
 from headwater.core_log.replication.decisions import NO_ID
 from headwater.core_log.replication.metadata import MetadataImage
+from headwater.core_log.replication.voters import VOTERS
 from tests.simulation.checker import Observed, problems_of
 from tests.simulation.file_checker import Assignment, FileChecker, Look, problems_of_stopped
 from tests.simulation.last_look import LOOK_S, drain_relay, read_everything, settle

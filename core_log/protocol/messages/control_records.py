@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Annotated
 from uuid import UUID
 
-from headwater.core_log.protocol.fields import Int16, Int32, UInt16
+from headwater.core_log.protocol.fields import Int16, Int32, Tagged, UInt16
 from headwater.core_log.protocol.message import record, struct
 from headwater.core_log.protocol.primitives import ZERO_UUID
+
+REPLACES = 10_000
+"""A tag of our own, far above Kafka's."""
 
 
 class ControlRecordType(IntEnum):
@@ -64,6 +68,8 @@ class QuorumVoter:
     voter_directory_id: UUID = ZERO_UUID
     endpoints: Sequence[VoterEndpoint] = ()
     k_raft_version_feature: KRaftVersions = KRaftVersions()
+    replaces: Annotated[Int32, Tagged(REPLACES)] = -1
+    """Node that loses its vote to this one."""
 
 
 @struct

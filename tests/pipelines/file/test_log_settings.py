@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+from pydantic import ValidationError
+
 from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.replication.liveness import Sessions
 from headwater.pipelines.file.log_settings import LogSettings
 
 FILE = Path("/etc/headwater")
@@ -31,6 +35,32 @@ def test_files_of_a_cluster_are_found_from_the_pipeline_file() -> None:
     assert found.security.tls is not None
     assert found.security.tls.certificate_file == FILE / "node.pem"
     assert found.security.tls.trusted_file == Path("/ca.pem")
+
+
+@pytest.mark.parametrize(("given", "ms"), [("24h", 86_400_000), ("never", None)])
+def test_a_voter_that_is_away_is_replaced_after_a_time_or_never(given: str, ms: int | None) -> None:
+    cluster = settings_of(cluster={"replace_voters_after": given})
+
+    found = cluster.as_broker(Path("d"), directory=FILE)
+
+    assert found.replace_voters_after_ms == ms
+    assert BrokerSettings(replace_voters_after_ms=given).replace_voters_after_ms == ms
+
+
+def test_a_voter_is_not_replaced_before_its_broker_is_fenced() -> None:
+    shortest_ms = Sessions().session_ms
+
+    assert BrokerSettings(replace_voters_after_ms=shortest_ms).replace_voters_after_ms
+    with pytest.raises(ValidationError):
+        BrokerSettings(replace_voters_after_ms=shortest_ms - 1)
+    with pytest.raises(ValidationError):
+        settings_of(cluster={"replace_voters_after": "0s"})
+
+
+def test_the_default_is_that_of_a_broker() -> None:
+    found = settings_of(cluster={}).as_broker(Path("d"), directory=FILE)
+
+    assert found.replace_voters_after_ms == BrokerSettings().replace_voters_after_ms == 600_000
 
 
 def test_others_reach_a_broker_at_the_address_that_it_advertises() -> None:

@@ -337,6 +337,7 @@ class ActiveController:
             places.was_replacing,
             up_to_date | {driver.replica},
             observers,
+            {each: known.rack for each, known in image.brokers.items()},
             [] if limit_ms is None else self._absences.list_away(for_ms=limit_ms),
         )
 

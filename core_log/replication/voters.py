@@ -134,6 +134,8 @@ class Electorate:
     """Replicas that have all that is committed."""
     observers: Sequence[ReplicaKey]
     """Those of them that do not vote and whose brokers are alive."""
+    racks: Mapping[int, str | None]
+    """The places of the nodes."""
     away: Sequence[ReplicaKey] = ()
     """Voters that have been away for too long, the longest first."""
 
@@ -149,10 +151,11 @@ class Electorate:
                 return None if is_last else NextVoters(self.voters - {voting[each.node_id]})
         if len(self.voters) == 1:
             enough = len(self.observers) >= VOTERS - 1
-            return NextVoters(self.voters | {*self.observers[: VOTERS - 1]}) if enough else None
+            return NextVoters(self.voters | self._pick(VOTERS - 1, self.voters)) if enough else None
         if len(self.voters) < VOTERS:
-            return self._with(self.observers)
-        return self._with(self._without_disk()) or self._replacement()
+            return NextVoters(self.voters | self._pick(1, self.voters)) if self.observers else None
+        wiped = self._without_disk()
+        return NextVoters(self.voters | {wiped[0]}) if wiped else self._replacement()
 
     def _leaving(self, gone: ReplicaKey) -> ReplicaKey:
         """The replaced voter leaves, unless it has come back and the other one has gone."""
@@ -167,11 +170,18 @@ class Electorate:
         left = {each.node_id for each in self.before - self.voters}
         return [each for each in self.observers if each.node_id in left and each not in self.before]
 
-    def _with(self, observers: Sequence[ReplicaKey]) -> NextVoters | None:
-        return NextVoters(self.voters | {observers[0]}) if observers else None
-
     def _replacement(self) -> NextVoters | None:
         if not self.away or not self.observers:
             return None
-        new = self.observers[0]
-        return NextVoters(self.voters | {new}, new, self.away[0])
+        gone = self.away[0]
+        [new] = self._pick(1, self.voters - {gone})
+        return NextVoters(self.voters | {new}, new, gone)
+
+    def _pick(self, count: int, beside: Voters) -> Voters:
+        """Returns so many observers, in the racks that have the fewest votes."""
+        voting = beside
+        for _ in range(count):
+            racks = [self.racks.get(each.node_id) for each in voting]
+            left = [each for each in self.observers if each not in voting]
+            voting |= {min(left, key=lambda each: racks.count(self.racks.get(each.node_id)))}
+        return voting - beside

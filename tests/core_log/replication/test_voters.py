@@ -41,6 +41,7 @@ def electorate(*voting: ReplicaKey, **given: Any) -> Electorate:
         "was_replacing": False,
         "up_to_date": frozenset(voting) - {*given.get("away", ())},
         "observers": [],
+        "racks": {},
     }
     return Electorate(frozenset(voting), **{**named, **given})
 
@@ -81,6 +82,7 @@ class Cluster:
             self.places.was_replacing,
             frozenset(there),
             sorted({*there} - self.latest),
+            {},
             [each for each in away if each in self.latest],
         ).choose()
 
@@ -218,6 +220,23 @@ def test_five_voters_stay_five_and_are_replaced_one_after_the_other() -> None:
     assert [len(each) for each in cluster.sets] == [5, 6, 5, 6, 5]
     assert FIVE not in cluster.sets[2] and FOUR in cluster.sets[2], "the longest first"
     assert cluster.latest == voters(ONE, TWO, THREE, SIX, SEVEN)
+
+
+def test_votes_lie_in_different_racks_as_far_as_there_are() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+    observers = [TWO, THREE, FOUR, FIVE]
+
+    first = electorate(ONE, observers=observers, racks=racks).choose()
+    third = electorate(ONE, THREE, observers=[TWO, FOUR, FIVE], racks=racks).choose()
+    instead = electorate(
+        *(ONE, THREE, FIVE), observers=[TWO, FOUR], racks=racks, away=[THREE]
+    ).choose()
+    full = electorate(ONE, THREE, FOUR, observers=[TWO], racks=racks, away=[FOUR]).choose()
+
+    assert first == NextVoters(voters(ONE, THREE, FIVE))
+    assert third == NextVoters(voters(ONE, THREE, FIVE))
+    assert instead is not None and instead.new == FOUR
+    assert full is not None and full.new == TWO, "a vote in the same rack is better than none"
 
 
 def test_one_observer_replaces_one_voter() -> None:

@@ -87,6 +87,26 @@ def test_a_row_that_cannot_be_cast_is_named_and_everything_else_is_compared(
     assert {found[table, side] for table in "bc" for side in ("source", "sql")} == {"equal"}
 
 
+def test_a_table_that_the_source_cannot_read_is_named_and_everything_else_is_compared(
+    tmp_path: Path, headwater: Any
+) -> None:
+    async def story(world: World) -> Any:
+        make_tables(tmp_path / "source.db")
+        execute(
+            tmp_path / "source.db",
+            "CREATE TABLE days (id INTEGER PRIMARY KEY, day DATE)",
+            "INSERT INTO days VALUES (1, 'today')",
+        )
+        await world.run()
+
+    tell(tmp_path, pipeline(), story)
+    ran = headwater("verify", "copy", "--json", "-f", tmp_path / "pipeline.yaml")
+
+    found = outcome_of(ran)
+    assert ran.code == 4 and found.pop(("days", "source")) == "failed"
+    assert len(found) == 2 * len(TABLES) and set(found.values()) == {"equal"}
+
+
 @pytest.mark.parametrize("kind", SINKS)
 def test_a_type_that_waits_for_a_rebuild_keeps_no_other_table_from_verify_and_plan(
     kind: str, tmp_path: Path, headwater: Any

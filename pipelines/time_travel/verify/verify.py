@@ -29,6 +29,7 @@ from headwater.pipelines.time_travel.verify.result import (
     ComparedSides,
     TableVerdict,
     failed_verdict,
+    outcomes,
 )
 from headwater.pipelines.time_travel.verify.source_state import SnapshotableSource, SourceSide
 from headwater.pipelines.time_travel.verify.table_comparison import ComparableSink, TableComparison
@@ -226,13 +227,18 @@ async def _lacking(of_source: SourceSide, subjects: Sequence[ComparedTable]) -> 
     known = {stored.schema.table for subject in subjects for stored in subject.sources}
     found: list[TableVerdict] = []
     for table, reason in of_source.snapshot.tables.items():
-        if table in known or not (reason or await _has_rows(of_source, table)):
-            continue
-        why = f"the table is left out: {reason}" if reason else "the log does not have its rows yet"
-        problem = SourceRejected(why, hint="headwater status says what its source does")
-        missing = ComparedTable(table, TableSchema(table, (), ()), ())
-        found.append(failed_verdict(missing, SOURCE, problem))
+        if table not in known:
+            missing = ComparedTable(table, TableSchema(table, (), ()), ())
+            with outcomes(missing, [SOURCE], into=found):
+                if reason:
+                    raise _not_held(f"the table is left out: {reason}")
+                if await _has_rows(of_source, table):
+                    raise _not_held("the log does not have its rows yet")
     return found
+
+
+def _not_held(why: str) -> SourceRejected:
+    return SourceRejected(why, hint="headwater status says what its source does")
 
 
 async def _has_rows(of_source: SourceSide, table: TableId) -> bool:

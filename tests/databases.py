@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
+import sqlalchemy as sa
 
 from scripts.embedded_postgres import (
     POLL_S,
@@ -97,6 +98,19 @@ def guest_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[Gue
             f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {GUEST}",
         )
         yield guest
+
+
+@contextmanager
+def sql_mode(address: str, mode: str) -> Iterator[None]:
+    """While a MariaDB or MySQL has this mode for new sessions."""
+    url = sa.make_url(address).set(drivername="mysql+pymysql")
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as owner:
+        before = owner.exec_driver_sql("SELECT @@GLOBAL.sql_mode").scalar()
+        owner.exec_driver_sql(f"SET GLOBAL sql_mode = '{mode}'")
+        try:
+            yield
+        finally:
+            owner.exec_driver_sql(f"SET GLOBAL sql_mode = '{before}'")
 
 
 @contextmanager

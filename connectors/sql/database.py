@@ -29,10 +29,7 @@ BLOCK_BYTES_MAX = (1 << 31) - 1
 WITHOUT_SCHEMAS = {"sqlite", "mysql", "mariadb"}
 SESSIONS = {
     "postgresql": ("SET TIME ZONE 'UTC'", "SET DateStyle TO 'ISO, YMD'", "SET bytea_output TO hex"),
-    "mysql": (
-        "SET SESSION time_zone = '+00:00'",
-        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',NO_BACKSLASH_ESCAPES')",
-    ),
+    "mysql": ("SET SESSION time_zone = '+00:00'",),
 }
 
 

@@ -73,6 +73,11 @@ def check_postgres_address(url: S) -> S:
     return url
 
 
+SESSION_ARGUMENTS = {"pymysql": {"sql_mode": "NO_BACKSLASH_ESCAPES"}}
+"""Arguments of every session. The server's own mode may want other quotes around names, which
+SQLAlchemy would keep for sessions in which we set another mode, or change what is read."""
+
+
 def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
     """Returns an engine without a connection pool; it does not connect yet. Relative files of
     SQLite lie in `directory`. No error of this engine shows values of a row."""
@@ -83,8 +88,9 @@ def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
         driver = url.get_driver_name()
         usual = _usual_arguments(driver, seconds=max(1, timeout_ms // 1_000))
         given = {name: value for name, value in usual.items() if name not in url.query}
+        arguments = given | SESSION_ARGUMENTS.get(driver, {})
         engine = sa.create_engine(
-            url, poolclass=sa.NullPool, connect_args=given, hide_parameters=True
+            url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )
     except sa.exc.NoSuchModuleError:
         # The hint names no package: `postgre://` would have a stranger's package installed.

@@ -12,6 +12,7 @@ from headwater.connectors.source import Control
 from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.sql.shop import Rounds, Shop, changes_in, one_round
+from tests.databases import sql_mode
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, note VARCHAR(20), changed TIMESTAMP)"
 ORDERS_IN = {"mariadb": ORDERS.replace("TIMESTAMP", "DATETIME(6) NOT NULL")}
@@ -281,6 +282,21 @@ async def test_names_of_any_letters_are_quoted(shop: Shop) -> None:
 
     assert [row[strange] for _, row in told] == [1, 2, 3]
     shop.execute("SELECT id FROM canary")
+
+
+@pytest.mark.parametrize("shop", ["mariadb"], indirect=True)
+async def test_rows_are_read_alike_in_every_mode_of_the_server(shop: Shop) -> None:
+    shop.execute(
+        "CREATE TABLE `_Names` (id CHAR(9) PRIMARY KEY, note VARCHAR(9))",
+        "INSERT INTO `_Names` VALUES ('a', 'b'), ('c', '\"')",
+    )
+    before, _ = await one_round(shop.source())
+
+    with sql_mode(shop.url, "ANSI,PAD_CHAR_TO_FULL_LENGTH"):
+        found, _ = await one_round(shop.source(batch_rows=1))
+
+    assert [row for _, row in found] == [row for _, row in before]
+    assert [row["id"] for _, row in found] == ["a", "c"]
 
 
 async def test_a_cursor_that_is_not_there_is_said_before_anything_starts(shop: Shop) -> None:

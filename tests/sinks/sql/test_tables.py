@@ -17,6 +17,7 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import AUDIT, ORDERS, by_id
+from tests.databases import sql_mode
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, schema_of, together
 
@@ -92,6 +93,20 @@ async def test_names_of_any_letters_and_length_are_quoted(bench: SqlBench) -> No
         (row,) = connection.exec_driver_sql(f"SELECT * FROM {bench.quote(name)}").fetchall()
     assert sorted(map(str, row)) == sorted(map(str, (STRANGE, 5, 6, 7)))
     assert len(name.encode()) <= 63 or bench.kind != "postgresql"
+
+
+@pytest.mark.parametrize("bench", ["mariadb"], indirect=True)
+async def test_a_server_with_other_quotes_and_literals_is_written_all_the_same(
+    bench: SqlBench,
+) -> None:
+    row, topic = {"id": 1, "Note": 'a "word" \\ and \'another'}, ScriptedTopic()
+    topic.append(schema_of("public.orders", id=pa.int64(), Note=pa.string()), ("c", row))
+    with sql_mode(bench.url, "ANSI,PAD_CHAR_TO_FULL_LENGTH"):
+        sink = bench.sink()
+        await apply(sink, topic)
+        await sink.close()
+
+    assert await bench.rows("orders") == [row]
 
 
 async def test_two_columns_that_would_be_one_are_refused(bench: SqlBench) -> None:

@@ -1,4 +1,4 @@
-"""Checks the assignment of a topic's partitions to brokers, or makes one for the live brokers."""
+"""Checks the assignment of a topic's partitions to brokers, or makes one."""
 
 import re
 from collections import Counter, defaultdict
@@ -131,34 +131,47 @@ def _unknown(replicas: Sequence[int], known: Collection[int]) -> list[int]:
 def _deal(
     image: MetadataImage, *, first: int, count: int, factor: int
 ) -> list[Replicas] | RequestRefusal:
-    alive = image.alive
-    if factor > len(alive):
+    if factor > len(image.brokers):
         return RequestRefusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {factor} is larger than the number of live brokers, {len(alive)}",
+            f"Replication factor {factor} is larger than the number of brokers, "
+            f"{len(image.brokers)}",
         )
-    racks = {each: image.brokers[each].rack for each in alive}
-    return place(racks, first=first, count=count, replication_factor=factor)
+    alive = image.alive
+    if not alive:
+        return RequestRefusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced"
+        )
+    racks = {each: broker.rack for each, broker in image.brokers.items()}
+    return place(racks, alive=alive, first=first, count=count, replication_factor=factor)
 
 
 def place(
-    brokers: Racks, *, first: int, count: int, replication_factor: int
+    brokers: Racks, *, alive: Collection[int], first: int, count: int, replication_factor: int
 ) -> list[tuple[int, ...]]:
     """Assigns replicas in turn, so that leaders, the first of each, are spread evenly, and the
-    replicas of a partition over racks. A broker without a rack is one of its own."""
+    replicas of a partition over racks. A broker without a rack is one of its own. A fenced broker
+    gets a replica only where there are fewer live ones, as in Kafka: it copies it later."""
     assert replication_factor <= len(brokers), "each replica has a broker of its own"
-    order, placed = _in_turns(brokers), list[Replicas]()
+    live = _in_turns({each: rack for each, rack in brokers.items() if each in alive})
+    fenced = _in_turns({each: rack for each, rack in brokers.items() if each not in alive})
+    placed = list[Replicas]()
     for index in range(first, first + count):
-        start = index % len(order)
-        around = [*order[start:], *order[:start]]
-        replicas = around[:1]
-        while len(replicas) < replication_factor:
-            used = Counter(brokers[each] for each in replicas if brokers[each] is not None)
-            free = [each for each in around if each not in replicas]
-            # of equals the next one in turn, since min takes the first
-            replicas.append(min(free, key=lambda each: used[brokers[each]]))
+        replicas = list[int]()
+        for around in (_from(live, index), _from(fenced, index)):
+            while around and len(replicas) < replication_factor:
+                used = Counter(brokers[each] for each in replicas if brokers[each] is not None)
+                # of equals the next one in turn, since min takes the first
+                replicas.append(min(around, key=lambda each: used[brokers[each]]))
+                around.remove(replicas[-1])
         placed.append(tuple(replicas))
     return placed
+
+
+def _from(brokers: Sequence[int], index: int) -> list[int]:
+    """Returns the brokers, beginning with the one whose turn it is."""
+    start = index % max(1, len(brokers))
+    return [*brokers[start:], *brokers[:start]]
 
 
 def _in_turns(brokers: Racks) -> list[int]:

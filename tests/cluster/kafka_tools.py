@@ -39,6 +39,7 @@ SUBSTITUTES: Sequence[tuple[str, str]] = (
     (r"(LeaderId|LeaderEpoch|HighWatermark|MaxFollowerLag\w*|Epoch):\s+-?\d+", r"\1: N"),
     (r"(?m)^\d\s+ID\s+\d+\s+\d+\s+TIME\s+TIME\s+\w+", "NODE ID END LAG TIME TIME ROLE"),
     (r"(?<=\")CONTROLLER(?=://)", "PLAINTEXT"),
+    (r"LastKnownElr: \d+", "LastKnownElr: "),
     (r"(?m)^\d+ records sent, .*", "RECORDS"),
     (r"(?m)^(writer\s+)\d+\b", r"\1NODE"),
     (r"(?m)^\d+(?=\s+writer\b)", "NODE"),

@@ -116,6 +116,10 @@ class Play:
         """Returns once every writer has succeeded so many times more."""
         await self._workload.work(steps)
 
+    async def take(self, step: str) -> None:
+        """Returns once this step is taken."""
+        await self._one(step)
+
     async def find(self, whom: str) -> int:
         return (await self._find(whom))[0]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.kafka_tools import KafkaTools, Said
 from tests.cluster.nodes import HeadwaterNodes, KafkaNodes, Nodes
-from tests.cluster.scenario import Play
+from tests.cluster.scenario import ONE_STEP, Play
 from tests.contract.apache_kafka import java
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,13 +109,18 @@ def nodes_of(name: str, directory: Path, jars: Sequence[str]) -> Nodes:
 
 
 def play(nodes: Nodes, jars: Sequence[str], lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns each command with what its tool said."""
+    """Returns each command with what its tool said. Steps of scenarios stand between commands."""
     for node in nodes.addresses:
         nodes.start(node)
     tools = KafkaTools(jars, nodes.addresses)
+    told = list[tuple[str, str]]()
     try:
-        asyncio.run(Play(nodes, Random(0)).wait_in_sync())
-        return [(line, tools.normal(said(tools, line))) for line in lines]
+        for line in ["in sync", *lines]:
+            if ONE_STEP.fullmatch(line):
+                asyncio.run(Play(nodes, Random(0)).take(line))
+            else:
+                told.append((line, tools.normal(said(tools, line))))
+        return told
     finally:
         tools.end()
         nodes.end()

@@ -138,7 +138,7 @@ def test_replicas_can_be_assigned_by_hand() -> None:
     assert scene.partition("t", 1).leader == 3
 
 
-def test_a_fenced_broker_gets_no_new_partitions() -> None:
+def test_a_fenced_broker_leads_no_new_partitions() -> None:
     scene = Scene(brokers=2)
     scene.commit(scene.controller.fence_broker(2))
 
@@ -148,7 +148,28 @@ def test_a_fenced_broker_gets_no_new_partitions() -> None:
 
     assert {each.leader for each in scene.topic("t").partitions.values()} == {1}
     assert scene.partition("by-hand").in_sync == (1,)
-    assert scene.refused(NewTopic("u", 1, 2)).code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert scene.refused(NewTopic("u", 1, 3)).code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_a_topic_has_the_replicas_that_are_asked_for_while_a_broker_is_away() -> None:
+    scene = Scene(brokers=3)
+    scene.commit(scene.controller.fence_broker(2))
+
+    scene.create("t", partitions=2, factor=3)
+    more = MorePartitions("t", 3)
+    outcome = scene.commit(scene.controller.create_partitions([more]))
+
+    assert outcome == {"t": None}
+    partitions = scene.topic("t").partitions.values()
+    assert [sorted(each.replicas) for each in partitions] == [[1, 2, 3]] * 3
+    assert all(each.leader != 2 and 2 not in each.in_sync for each in partitions)
+
+
+def test_no_topic_is_created_while_every_broker_is_fenced() -> None:
+    scene = Scene(brokers=1)
+    scene.commit(scene.controller.fence_broker(1))
+
+    assert scene.refused(NewTopic("t")).code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_internal_topics_are_compacted_and_have_their_own_width() -> None:

@@ -17,7 +17,7 @@ from tests.core_log.replication.controller_in_memory import Scene
 def test_replicas_follow_one_another_where_there_are_no_racks() -> None:
     brokers = dict.fromkeys((1, 2, 3, 4))
 
-    assert place(brokers, first=1, count=3, replication_factor=3) == [
+    assert place(brokers, alive=brokers, first=1, count=3, replication_factor=3) == [
         (2, 3, 4),
         (3, 4, 1),
         (4, 1, 2),
@@ -27,7 +27,7 @@ def test_replicas_follow_one_another_where_there_are_no_racks() -> None:
 def test_replicas_of_a_partition_have_different_racks() -> None:
     brokers = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
 
-    placed = place(brokers, first=0, count=6, replication_factor=3)
+    placed = place(brokers, alive=brokers, first=0, count=6, replication_factor=3)
 
     assert all(len({brokers[each] for each in replicas}) == 3 for replicas in placed)
     held = Counter(each for replicas in placed for each in replicas)
@@ -38,7 +38,7 @@ def test_replicas_of_a_partition_have_different_racks() -> None:
 def test_a_rack_with_one_broker_is_in_every_partition() -> None:
     brokers = {1: "a", 2: "a", 3: "a", 4: "b"}
 
-    placed = place(brokers, first=0, count=4, replication_factor=2)
+    placed = place(brokers, alive=brokers, first=0, count=4, replication_factor=2)
 
     assert all(4 in replicas for replicas in placed)
 
@@ -56,7 +56,7 @@ def test_replicas_differ_and_racks_repeat_only_when_they_are_used_up(
     factor = min(factor, len(brokers))
     of_its_own = {node: rack or f"broker {node}" for node, rack in brokers.items()}
 
-    placed = place(brokers, first=first, count=count, replication_factor=factor)
+    placed = place(brokers, alive=brokers, first=first, count=count, replication_factor=factor)
 
     assert len(placed) == count
     for replicas in placed:
@@ -65,6 +65,14 @@ def test_replicas_differ_and_racks_repeat_only_when_they_are_used_up(
         assert len(used) == min(factor, len(set(of_its_own.values())))
     led = Counter(replicas[0] for replicas in placed)
     assert max(led.values()) - min(led[each] for each in brokers) <= 1
+
+
+def test_a_fenced_broker_gets_a_replica_where_too_few_are_alive() -> None:
+    brokers = dict.fromkeys((1, 2, 3, 4))
+
+    placed = place(brokers, alive=(1, 3), first=0, count=3, replication_factor=3)
+
+    assert placed == [(1, 3, 2), (3, 1, 4), (1, 3, 2)]
 
 
 @pytest.mark.parametrize("racks", [("a", "a", "b"), ("a", "b", "b")])

@@ -294,6 +294,8 @@ class ReplicaFetch:
         is_first, self._is_held = True, False
         for key in tuple(session.changed):
             cached, partition = session.partitions[key], self._broker.find_led(*key)
+            if partition is not cached.partition:  # it is led here since it was asked for
+                cached.park(partition)
             bytes_max = self._bytes_max(cached, partition, left)
             line = self._read_partition(cached, partition, bytes_max, is_first)
             if line is not None:

@@ -29,6 +29,7 @@ from headwater.core_log.protocol.replica_fetch import (
 )
 from headwater.core_log.replication.decisions import NewTopic, TopicReference
 from headwater.core_log.replication.leader import Leader
+from tests.budget import PATIENCE_S
 from tests.builders import batch
 from tests.core_log.broker.replicated import Links, Node, Replicated
 from tests.core_log.broker.test_replica_fetcher import bytes_of, until
@@ -130,9 +131,13 @@ class Asker:
 
 @pytest.fixture
 def asker(cut: Replicated) -> Asker:
-    leader = led(cut)
-    follower = next(each for each in cut.nodes.values() if each is not leader)
-    return Asker(cut, leader, follower)
+    return asker_of(cut)
+
+
+def asker_of(cluster: Replicated) -> Asker:
+    leader = led(cluster)
+    follower = next(each for each in cluster.nodes.values() if each is not leader)
+    return Asker(cluster, leader, follower)
 
 
 async def test_a_follower_names_a_quiet_partition_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +239,27 @@ async def test_a_request_that_waits_is_answered_by_a_partition_that_it_did_not_n
     await write(asker.leader, mine[0], "x")
 
     assert set((await waiting)[1]) == {mine[0]}
+
+
+async def test_a_leader_that_was_asked_before_it_knew_that_it_leads_has_news_at_once() -> None:
+    """The follower asks again as before, and so names nothing."""
+    cluster = Replicated(is_linked=False)
+    await cluster.create()
+    cluster.commit(cluster.controller.create_topics([NewTopic(MANY, PARTITIONS, 3)]))
+    asker = asker_of(cluster)
+    mine = partitions_of(cluster, asker.leader)
+    refused = await asker.ask(dict.fromkeys(mine, 0))
+    await cluster.tell(*cluster.nodes)
+    waiting = asyncio.ensure_future(asker.ask({}, wait_ms=60_000_000))
+    await until(lambda: session_of(asker).fetch is not None)
+
+    await write(asker.leader, mine[0], "x")
+
+    assert refused == (0, dict.fromkeys(mine, 0))
+    error, answered = await asyncio.wait_for(waiting, PATIENCE_S)
+    assert (error, set(answered)) == (0, {mine[0]})
+    assert answered[mine[0]] > 0
+    await cluster.close()
 
 
 async def test_a_second_request_of_a_session_ends_the_wait_of_the_first(asker: Asker) -> None:

@@ -328,7 +328,7 @@ class ActiveController:
             and image.brokers[each.node_id].directory_id == each.directory_id
         ]
         others = voters - {driver.replica}
-        self._absences.look({each: quorum.heard_ms(each) or 0 for each in others}, now_ms)
+        self._absences.look({each: quorum.heard_ms.get(each, 0) for each in others}, now_ms)
         limit_ms = self._broker.settings.replace_voters_after_ms
         return Electorate(
             voters,

@@ -264,15 +264,17 @@ class MetadataQuorum:
     def progress_of(self, replica: ReplicaKey) -> tuple[int, int, int]:
         """Returns up to where a replica has the log, and the wall-clock times when it was last
         heard, and when it last had all; -1 where this leader does not know it."""
-        now_ms = self._clock.now_ms()
+        now_ms, quorum = self._clock.now_ms(), self.quorum
         if replica == self.replica:
             return self.end_offset, now_ms, now_ms
-        offset = self.quorum.progress.get(replica, -1)
-        heard_ms = self.quorum.heard_ms(replica)
+        offset, heard_ms = quorum.progress.get(replica, -1), quorum.heard_ms.get(replica)
         if offset < 0 or heard_ms is None:
             return offset, -1, -1
-        heard_at_ms = now_ms - (self._clock.monotonic_ms() - heard_ms)
-        return offset, heard_at_ms, heard_at_ms if offset >= self.high_watermark else -1
+        began_ms, caught_up_ms = (
+            now_ms - self._clock.monotonic_ms(),
+            quorum.caught_up_ms.get(replica),
+        )
+        return offset, began_ms + heard_ms, -1 if caught_up_ms is None else began_ms + caught_up_ms
 
     @property
     def may_record_voters(self) -> bool:

@@ -190,7 +190,9 @@ class Quorum:
         self.epoch_start_offset = 0
         self.progress: dict[ReplicaKey, int] = {}
         """As leader: the offset below which each replica has all on its disk."""
-        self._heard_ms: dict[ReplicaKey, int] = {}
+        self.heard_ms: dict[ReplicaKey, int] = {}
+        self.caught_up_ms: dict[ReplicaKey, int] = {}
+        """As leader: when each replica was last heard, and when it last had everything."""
         self._draft = QuorumEffects()
         if stored.leader == replica.node_id:  # it must not follow itself
             self.leader, self.role = NOBODY, Role.RESIGNED
@@ -231,10 +233,6 @@ class Quorum:
         log, voters = self._log, self.voters
         is_first = len(voters.before_latest) == 1 and log.durable_offset <= voters.latest_offset
         return voters.latest_offset if is_first and voters.latest_offset >= 0 else log.end_offset
-
-    def heard_ms(self, replica: ReplicaKey) -> int | None:
-        """Returns when this leader last heard of a replica."""
-        return self._heard_ms.get(replica)
 
     def next_deadline_ms(self) -> int:
         """Returns when `on_tick` has something to do."""
@@ -315,10 +313,12 @@ class Quorum:
         """Called on the leader for a fetch in its epoch. Returns where the replica's log diverges;
         otherwise it has everything below `offset` on its disk."""
         assert self.role is Role.LEADER, "only a leader is fetched from"
-        self._heard_ms[replica] = now_ms
+        self.heard_ms[replica] = now_ms
         diverging = find_divergence(self._log, last_fetched_epoch=last_epoch, fetch_offset=offset)
         if diverging is None and offset <= self._log.end_offset:
             self.progress[replica] = offset
+            if offset == self._log.end_offset:
+                self.caught_up_ms[replica] = now_ms
             self._advance(now_ms)
         return diverging, self._effects()
 
@@ -418,7 +418,7 @@ class Quorum:
             return QuorumRefusal.MORE_THAN_ONE
         late_ms = now_ms - self._timeouts.fetch_ms
         for each in wanted - voters:
-            is_live = self._heard_ms.get(each, late_ms) > late_ms
+            is_live = self.heard_ms.get(each, late_ms) > late_ms
             if not is_live or self.progress.get(each, 0) < self.high_watermark:
                 return QuorumRefusal.NOT_CAUGHT_UP
         return None
@@ -443,7 +443,7 @@ class Quorum:
         if self._is_only_voter:
             return
         late_ms = now_ms - self._timeouts.check_quorum_ms
-        heard = {each for each, at_ms in self._heard_ms.items() if at_ms > late_ms}
+        heard = {each for each, at_ms in self.heard_ms.items() if at_ms > late_ms}
         if not is_majority({*heard, self.replica}, self.voters.latest):
             self._resign(now_ms)
 
@@ -488,8 +488,8 @@ class Quorum:
         self._set_role(Role.LEADER)
         self.leader = self.replica.node_id
         self.epoch_start_offset = self._log.end_offset
-        self.progress = {}
-        self._heard_ms = dict.fromkeys(self.voters.latest, now_ms)
+        self.progress, self.caught_up_ms = {}, {}
+        self.heard_ms = dict.fromkeys(self.voters.latest, now_ms)
         self._deadline_ms = now_ms + self._timeouts.check_quorum_ms
         self._retry_ms = now_ms
         self._store()

@@ -202,6 +202,22 @@ def test_a_leader_commits_nothing_of_older_epochs_by_counting() -> None:
     assert of_own.commit_to == 3
 
 
+def test_a_leader_knows_when_a_replica_that_is_behind_last_had_everything() -> None:
+    log = MemoryLog()
+    quorum = quorum_of(log=log)
+    append(quorum, log, elect(quorum))
+    log.sync()
+    end_offset, epoch = log.end_offset, quorum.epoch
+
+    quorum.on_fetch(TWO, end_offset, epoch, now_ms=1_000)
+    log.records.append((epoch, "more"))
+    quorum.on_fetch(TWO, end_offset, epoch, now_ms=1_100)
+    quorum.on_fetch(THREE, 0, -1, now_ms=1_100)
+
+    assert quorum.caught_up_ms == {TWO: 1_000}
+    assert quorum.heard_ms[TWO] == quorum.heard_ms[THREE] == 1_100
+
+
 def test_a_new_leader_tells_its_voters_until_they_fetch() -> None:
     quorum = quorum_of()
     log = quorum._log

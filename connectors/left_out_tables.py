@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from headwater.connectors.source import Remark, SourceContext
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId, TableSchema
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError
 from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId, TableSchema
 

@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from headwater.connectors.source import Control, Source, SourceContext
     from headwater.core_log.client import KafkaLog, KafkaSettings
     from headwater.core_log.embedded import EmbeddedLog
-    from headwater.core_log.foundation.diagnostic import Diagnostic
     from headwater.core_log.foundation.errors import (
+        Diagnostic,
         Fenced,
         HeadwaterError,
         RecordsRejected,
@@ -48,8 +48,8 @@ PUBLIC = {
     "headwater.connectors.source": ("Control", "Source", "SourceContext"),
     "headwater.core_log.client": ("KafkaLog", "KafkaSettings"),
     "headwater.core_log.embedded": ("EmbeddedLog",),
-    "headwater.core_log.foundation.diagnostic": ("Diagnostic",),
     "headwater.core_log.foundation.errors": (
+        "Diagnostic",
         "Fenced",
         "HeadwaterError",
         "RecordsRejected",

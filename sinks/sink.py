@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.foundation.errors import Diagnostic, SinkRejected
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.log import Log, RetainedRange, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema

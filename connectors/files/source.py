@@ -13,8 +13,7 @@ from headwater.connectors.files.storage import FileStorage
 from headwater.connectors.left_out_tables import LeftOutTables
 from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.client.gather import in_thread
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.table_schema import TableId, TableSchema
 

@@ -14,8 +14,12 @@ from headwater.connectors.generator.history import history_of, name_of
 from headwater.connectors.generator.settings import GeneratorSettings
 from headwater.connectors.source import Control, SnapshotProgress, SourceContext, SourceSnapshot
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import DecodeError, PositionLost, SourceRejected
+from headwater.core_log.foundation.errors import (
+    DecodeError,
+    Diagnostic,
+    PositionLost,
+    SourceRejected,
+)
 from headwater.core_log.model.changes import (
     ChangeBatch,
     ColumnOrValue,

@@ -13,9 +13,9 @@ import pyarrow as pa
 from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.connectors.left_out_tables import LeftOutTables
 from headwater.connectors.source import Control, Remark, SourceContext
-from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
     DecodeError,
+    Diagnostic,
     DiskFull,
     LogUnavailable,
     OffsetOutOfRange,

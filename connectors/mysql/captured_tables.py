@@ -5,8 +5,11 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from headwater.connectors.mysql.events.group_reader import LEFT
-from headwater.connectors.mysql.schema_history.form_change import kinds_of_change
-from headwater.connectors.mysql.schema_history.stream_forms import OTHER_FORM, StreamForms
+from headwater.connectors.mysql.schema_history.stream_forms import (
+    OTHER_FORM,
+    StreamForms,
+    kinds_of_change,
+)
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, restored_table
 from headwater.connectors.mysql.server.connection import MysqlConnection
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
@@ -21,8 +24,7 @@ from headwater.connectors.mysql.snapshot.table_progress import (
     table_of,
 )
 from headwater.connectors.source import Remark, SourceContext
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.table_schema import TableId
 

@@ -24,8 +24,8 @@ from headwater.connectors.mysql.schema_history.alter_table import (
     MysqlAlterTable,
     parse_alter,
 )
-from headwater.connectors.mysql.schema_history.form_change import kinds_of_change
 from headwater.connectors.mysql.schema_history.mysql_statement import Name, read_statement
+from headwater.connectors.mysql.schema_history.stream_forms import kinds_of_change
 from headwater.connectors.mysql.server.catalog import (
     VERSIONED,
     MysqlCatalog,

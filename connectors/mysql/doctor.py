@@ -8,8 +8,7 @@ from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, 
 from headwater.connectors.mysql.server.connection import MysqlConnection, connect, in_our_words
 from headwater.connectors.mysql.server.server_identity import MysqlServer, identify
 from headwater.connectors.mysql.settings import MysqlSettings
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError
 from headwater.core_log.model.changes import Positions
 
 CASCADES = re.compile(r"FOREIGN KEY .*\bON (DELETE|UPDATE) (CASCADE|SET NULL)")

@@ -14,8 +14,11 @@ from headwater.connectors.mysql.position import (
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
 from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
-from headwater.connectors.mysql.snapshot.chunk_reader import MARIADB_SNAPSHOT, binlog_snapshot
-from headwater.connectors.mysql.snapshot.visible_commits import visible_end
+from headwater.connectors.mysql.snapshot.chunk_reader import (
+    MARIADB_SNAPSHOT,
+    binlog_snapshot,
+    visible_end,
+)
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import Positions
 

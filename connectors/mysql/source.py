@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.source import Control, DdlOutcome, SourceContext, SourceSnapshot
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import PositionLost, SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, PositionLost, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.table_schema import TableId, TableSchema
 

@@ -10,8 +10,7 @@ from headwater.connectors.postgres.schema_history.table_definition import LOST_K
 from headwater.connectors.postgres.server.sql_identifiers import quoted_table
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from headwater.connectors.schema_policies import CHANGE_KEY
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import first_names
+from headwater.core_log.foundation.errors import Diagnostic, first_names
 from headwater.core_log.model.changes import Phase, Positions, Replacement
 from headwater.core_log.model.table_schema import TableId
 

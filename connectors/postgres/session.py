@@ -41,15 +41,15 @@ from headwater.connectors.postgres.publication.coverage import (
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
 from headwater.connectors.postgres.publication.published_tables import Publication
 from headwater.connectors.postgres.publication.uncapturable_tables import finding_of
-from headwater.connectors.postgres.returned_tables import (
+from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames
+from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
+from headwater.connectors.postgres.schema_history.table_renames import (
+    TableNames,
     find_rekeyed,
     forget_keys,
     parts_of_missed,
     parts_of_returned,
 )
-from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames
-from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
-from headwater.connectors.postgres.schema_history.table_renames import TableNames
 from headwater.connectors.postgres.server.connection import RIGHTS, PgConnection, connect
 from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
 from headwater.connectors.postgres.settings import PostgresSettings
@@ -74,8 +74,8 @@ from headwater.connectors.postgres.wal.start_replication import check_origin
 from headwater.connectors.postgres.wal.stream import WalStream
 from headwater.connectors.source import Control, Remark, SnapshotProgress, SourceContext
 from headwater.core_log.client.gather import together
-from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
+    Diagnostic,
     HeadwaterError,
     PositionLost,
     SourceRejected,

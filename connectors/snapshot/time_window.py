@@ -1,16 +1,21 @@
-"""The daily time window of snapshots (`between`), and their rate limit."""
+"""When snapshots may read rows: in the daily time window (`between`), at a limited rate, unless
+paused."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from headwater.connectors.source import Remark, SourceContext
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Diagnostic, first_names
 from headwater.core_log.foundation.schedule import opening_ms
+from headwater.core_log.model.table_schema import TableId
 
 WAITING = "snapshot hours"
 LOOK_MS = 1_000
 """Interval at which the clock is checked, because it may be set meanwhile."""
+PAUSED = "paused snapshots"
+"""Name of the remark."""
 
 
 @dataclass(slots=True)
@@ -64,3 +69,26 @@ class RateLimit:
     async def passing(self, rows: int) -> None:
         if (wait_ms := self.owed_ms(rows)) > 0:
             await asyncio.sleep(wait_ms / 1_000)
+
+
+@dataclass(slots=True)
+class PausedSnapshots:
+    context: SourceContext
+    _told: Collection[TableId] | None = None
+
+    def tell(self, tables: Collection[TableId]) -> None:
+        """Reports the paused tables, if they are others than those of the last call."""
+        if tables == self._told:
+            return
+        self._told = tables
+        self.context.report(Remark(PAUSED, self._finding(sorted(map(str, tables)))))
+
+    def _finding(self, names: list[str]) -> Diagnostic | None:
+        if not names:
+            return None
+        table = names[0] if len(names) == 1 else "TABLE"
+        return Diagnostic(
+            f"the snapshot of {first_names(names)} is paused",
+            f"headwater snapshot resume {self.context.pipeline}/{table}",
+            is_fatal=False,
+        )

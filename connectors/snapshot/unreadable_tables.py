@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headwater.connectors.source import Remark, SourceContext
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected
 from headwater.core_log.model.table_schema import TableId
 
 UNREADABLE = "unreadable tables"

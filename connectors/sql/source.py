@@ -20,8 +20,12 @@ import pyarrow as pa
 from headwater.connectors.left_out_tables import REFUSED, left_out_diagnostic
 from headwater.connectors.source import CONTROL, Control, Remark, SourceContext, SourceSnapshot
 from headwater.connectors.sql.settings import SqlSourceSettings
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    Diagnostic,
+    HeadwaterError,
+    SourceRejected,
+)
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.changes import (
     ChangeBatch,

@@ -12,7 +12,7 @@ from headwater.core_log.broker.replica_losses import losses_in
 from headwater.core_log.foundation.errors import HeadwaterError, NotController
 from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.member_messages import (
+from headwater.core_log.protocol.inter_broker_messages import (
     BrokerRegistrationResponse,
     MemberRegistrationRequest,
 )

@@ -18,11 +18,10 @@ from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.forwarder import create_elsewhere
 from headwater.core_log.broker.group_commit import GroupCommit
 from headwater.core_log.broker.in_sync_proposals import InSyncProposals
-from headwater.core_log.broker.metadata_files import METADATA_AT, open_metadata_log
-from headwater.core_log.broker.metadata_quorum import MetadataQuorum, VoteLost
+from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.peers import Address, Peers, PeerSettings, dial_peer
-from headwater.core_log.broker.quorum_log import MetadataStateLog
+from headwater.core_log.broker.quorum_log import METADATA_AT, MetadataStateLog, open_metadata_log
 from headwater.core_log.broker.replica_losses import ReplicaLosses
 from headwater.core_log.broker.replicas import Replicas
 from headwater.core_log.broker.transaction_markers import TransactionMarkers
@@ -42,6 +41,7 @@ from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from headwater.core_log.replication.ballots import ElectionState, VoteLost, write_quorum_state
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import NO_ID, Decision
 from headwater.core_log.replication.features import SUPPORTED
@@ -54,8 +54,6 @@ from headwater.core_log.replication.metadata import (
     Topic,
 )
 from headwater.core_log.replication.metadata_log import MetadataLog
-from headwater.core_log.replication.quorum import ElectionState
-from headwater.core_log.replication.quorum_state import write_quorum_state
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.replication.voters import ReplicaKey

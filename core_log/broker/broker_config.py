@@ -14,9 +14,9 @@ from headwater.core_log.broker.administration import (
 from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.foundation.settings import BrokerSettings, explanations_of
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.replication.broker_configs import BROKER_KEYS
 from headwater.core_log.replication.config_keys import ConfigSource, ConfigType
 from headwater.core_log.replication.decisions import RequestRefusal
+from headwater.core_log.replication.dynamic_configs import BROKER_KEYS
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.replication.topic_config import ConfigSynonym, TopicConfigs
 from headwater.core_log.security.acls import AclOperation

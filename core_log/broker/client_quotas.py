@@ -11,14 +11,17 @@ from headwater.core_log.protocol.fields import fields_of
 from headwater.core_log.security.principal import CLUSTER, LOCAL, Principal
 from headwater.core_log.security.quotas import (
     DEFAULT,
+    WINDOW_MS,
+    WINDOWS,
     Meter,
     QuotaEntity,
     QuotaKey,
     QuotaTable,
+    SampledRate,
+    TokenBucket,
     limits_of,
     normal_address,
 )
-from headwater.core_log.security.rates import WINDOW_MS, WINDOWS, SampledRate, TokenBucket
 
 FREE = frozenset({CLUSTER, LOCAL})
 """Principals without quotas: other brokers, and our own commands and pipelines."""

@@ -19,7 +19,7 @@ from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.links.node import open_link
 from headwater.core_log.links.rpc import Dial, Rpc
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.member_messages import MemberRegistrationRequest
+from headwater.core_log.protocol.inter_broker_messages import MemberRegistrationRequest
 from headwater.core_log.protocol.message import Request
 from headwater.core_log.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from headwater.core_log.protocol.messages.broker_registration import BrokerFeature, BrokerListener

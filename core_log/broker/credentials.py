@@ -7,16 +7,16 @@ from random import Random
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.replication.access_changes import credential_in
 from headwater.core_log.replication.metadata import MetadataImage
-from headwater.core_log.replication.users import credential_in
 from headwater.core_log.security.cluster_secret import derive, read_secret_file
 from headwater.core_log.security.listener_security import BETWEEN_NODES, ListenerSecurity
 from headwater.core_log.security.login import Exchange
-from headwater.core_log.security.plain import PlainServer
 from headwater.core_log.security.principal import CLUSTER, LOCAL
-from headwater.core_log.security.scram import (
+from headwater.core_log.security.sasl_mechanisms import (
     HASHES,
     ROUNDS_MIN,
+    PlainServer,
     ScramCredential,
     ScramServer,
     credential_of,

@@ -42,11 +42,16 @@ from headwater.core_log.links.connection import ConnectionLost, ConnectionRefuse
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.fetch import FetchResponse, PartitionData, SnapshotId
 from headwater.core_log.records.batch_header import BatchHeader
-from headwater.core_log.replication.ballots import NOBODY
-from headwater.core_log.replication.divergence import EpochEnd
+from headwater.core_log.replication.ballots import (
+    NOBODY,
+    ElectionState,
+    VoteLost,
+    read_quorum_state,
+    write_quorum_state,
+)
+from headwater.core_log.replication.follower import EpochEnd
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
-    ElectionState,
     LeaderChange,
     Message,
     Quorum,
@@ -56,7 +61,6 @@ from headwater.core_log.replication.quorum import (
     Timeouts,
     VoteMessage,
 )
-from headwater.core_log.replication.quorum_state import read_quorum_state, write_quorum_state
 from headwater.core_log.replication.snapshots import MetadataSnapshot, SnapshotHead
 from headwater.core_log.replication.voters import ReplicaKey, Voter, VoterHistory
 from headwater.core_log.storage.files import Files, refusal_of
@@ -74,10 +78,6 @@ learn it at the same moment, and would divide the votes."""
 
 async def no_snapshot(data: bytes) -> None:
     raise AssertionError("a quorum that takes snapshots has somewhere to put them")
-
-
-class VoteLost(HeadwaterError):
-    """This directory does not know any more which votes it has given."""
 
 
 class MetadataQuorum:

@@ -19,8 +19,7 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import FetchLine, FetchPart
-from headwater.core_log.replication.divergence import find_divergence
-from headwater.core_log.replication.follower import Follower
+from headwater.core_log.replication.follower import Follower, find_divergence
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata_records import PartitionRecord
 from headwater.core_log.storage.files import FileRange

@@ -24,7 +24,7 @@ from headwater.core_log.protocol.messages.fetch import (
     SnapshotId,
 )
 from headwater.core_log.replication.ballots import NOBODY
-from headwater.core_log.replication.divergence import EpochEnd, needs_snapshot
+from headwater.core_log.replication.follower import EpochEnd, needs_snapshot
 from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
 from headwater.core_log.replication.quorum import QuorumFetch
 from headwater.core_log.replication.voters import ReplicaKey

@@ -1,10 +1,13 @@
 """The log of the metadata partition, as its quorum and the metadata's image see it."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import NotController
+from headwater.core_log.foundation.errors import CorruptLog, NotController
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.state_log import StoredBatch, StoredRecord
 from headwater.core_log.protocol.message import decode_record, encode_record
 from headwater.core_log.protocol.messages.control_records import (
@@ -24,10 +27,13 @@ from headwater.core_log.records.record_codec import (
     encode_batch,
     iterate_batches,
 )
+from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
+from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG
 from headwater.core_log.replication.snapshots import MetadataSnapshot, SnapshotHead
 from headwater.core_log.replication.voters import QuorumVersions, ReplicaKey, Voter
 from headwater.core_log.storage.files import Bytes
 from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.store import Store
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.metadata_quorum import MetadataQuorum
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
 LISTENER = "PLAINTEXT"
 NO_EPOCH = NO_NODE = -1
+logger = logging.getLogger(__name__)
+METADATA_AT = TopicPartition(METADATA_TOPIC, 0)
 
 
 class LogView:
@@ -177,3 +185,28 @@ def _read_voters(record: VotersRecord) -> tuple[Voter, ...]:
         replaces = None if each.replaces == NO_NODE else each.replaces
         found.append(Voter(key, host, port, supported, replaces))
     return tuple(found)
+
+
+def open_metadata_log(store: Store, settings: BrokerSettings) -> PartitionLog:
+    """A voter whose log is damaged or missing has lost votes and decisions that it promised to
+    keep. It goes on as a new voter, which copies the log of the others: under its former id it
+    might elect a leader that lacks them."""
+    try:
+        return _open(store)
+    except CorruptLog as error:
+        if not store.has_joined:
+            raise
+        if not settings.join:
+            raise CorruptLog(
+                f"the cluster's metadata: {error.problem}",
+                **error.facts,
+                hint="start the broker with --join and the address of another one, which has it",
+            ) from error
+        logger.warning("the cluster's metadata is copied anew from other brokers: %s", error)
+        store.renew_directory_id()
+        store.set_damaged_aside(METADATA_AT)
+        return _open(store)
+
+
+def _open(store: Store) -> PartitionLog:
+    return store.open_partition(METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG)

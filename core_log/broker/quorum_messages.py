@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.member_messages import (
+from headwater.core_log.protocol.inter_broker_messages import (
     MemberVotedPartition,
     MemberVotedTopic,
     MemberVoteRequest,

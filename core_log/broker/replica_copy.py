@@ -3,9 +3,8 @@
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.replica_fetch import ReplicaFetchPartitionResponse
-from headwater.core_log.replication.divergence import EpochEnd
-from headwater.core_log.replication.follower import Follower, FollowerFetch
+from headwater.core_log.protocol.inter_broker_messages import ReplicaFetchPartitionResponse
+from headwater.core_log.replication.follower import EpochEnd, Follower, FollowerFetch
 
 
 class ReplicaCopy:

@@ -13,8 +13,7 @@ from headwater.core_log.broker.replication_quotas import ReplicationQuota
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.protocol.messages.fetch import ForgottenTopic, ReplicaState
-from headwater.core_log.protocol.replica_fetch import (
+from headwater.core_log.protocol.inter_broker_messages import (
     FULL_FETCH,
     NO_SESSION,
     ReplicaFetchPartition,
@@ -24,6 +23,7 @@ from headwater.core_log.protocol.replica_fetch import (
     ReplicaFetchTopic,
     next_session_epoch,
 )
+from headwater.core_log.protocol.messages.fetch import ForgottenTopic, ReplicaState
 from headwater.core_log.replication.follower import Follower, FollowerFetch
 from headwater.core_log.replication.metadata import NO_LEADER
 

@@ -24,8 +24,7 @@ from headwater.core_log.protocol.fetch_frames import (
     FetchPart,
     write_fetch_answer,
 )
-from headwater.core_log.protocol.message import decode
-from headwater.core_log.protocol.replica_fetch import (
+from headwater.core_log.protocol.inter_broker_messages import (
     FULL_FETCH,
     NO_SESSION,
     NO_SESSION_EPOCH,
@@ -33,6 +32,7 @@ from headwater.core_log.protocol.replica_fetch import (
     ReplicaFetchRequest,
     next_session_epoch,
 )
+from headwater.core_log.protocol.message import decode
 from headwater.core_log.replication.leader import Leader
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.protocol.member_messages import (
+from headwater.core_log.protocol.inter_broker_messages import (
     MemberRegistrationRequest,
     ReplicaLoss,
 )

@@ -2,14 +2,15 @@
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.replication_throttle import (
+    EVERY,
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
+    partitions_on,
 )
 from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage, Topic
-from headwater.core_log.replication.throttled_replicas import EVERY, partitions_on
-from headwater.core_log.security.rates import SampledRate
+from headwater.core_log.security.quotas import SampledRate
 
 HELD_MS_MIN, HELD_MS_MAX = 100, 1_000
 """A shorter wait would make room for few bytes only, each time for a request of its own. A longer

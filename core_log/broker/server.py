@@ -36,9 +36,8 @@ from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsResponse,
 )
-from headwater.core_log.security.distinguished_name import subject_of
 from headwater.core_log.security.login import SASL_HANDSHAKE, Login
-from headwater.core_log.security.principal import ANONYMOUS, Principal
+from headwater.core_log.security.principal import ANONYMOUS, Principal, subject_of
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

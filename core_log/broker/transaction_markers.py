@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.broker.forwarder import catch_up
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.request_batches import RequestBatches
+from headwater.core_log.broker.peers import RequestBatches
 from headwater.core_log.foundation.errors import (
     Fenced,
     HeadwaterError,

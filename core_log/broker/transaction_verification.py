@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.request_batches import RequestBatches
+from headwater.core_log.broker.peers import RequestBatches
 from headwater.core_log.broker.transaction_markers import COMMIT_WAIT_MS_MAX
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.groups.group_coordinator import partition_of

@@ -29,15 +29,16 @@ from headwater.core_log.model.log import (
 from headwater.core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
-    from headwater.core_log.client.acl_admin import AclAdmin
-    from headwater.core_log.client.cluster_admin import ClusterAdmin
-    from headwater.core_log.client.cluster_description import ClusterDescription, QuorumDescription
+    from headwater.core_log.client.access_admin import AclAdmin, UserAdmin
+    from headwater.core_log.client.cluster_admin import (
+        ClusterAdmin,
+        ClusterDescription,
+        QuorumDescription,
+    )
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.membership import Assign, Membership, MembershipTerms
-    from headwater.core_log.client.quota_admin import QuotaAdmin
-    from headwater.core_log.client.throttle_admin import ThrottleAdmin
+    from headwater.core_log.client.quota_admin import QuotaAdmin, ThrottleAdmin
     from headwater.core_log.client.topic_admin import TopicAdmin
-    from headwater.core_log.client.user_admin import UserAdmin
     from headwater.core_log.client.writer import KafkaWriter
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class KafkaLog:
 
     @cached_property
     def throttles(self) -> "ThrottleAdmin":
-        from headwater.core_log.client.throttle_admin import ThrottleAdmin
+        from headwater.core_log.client.quota_admin import ThrottleAdmin
 
         return ThrottleAdmin(self._cluster)
 
@@ -106,13 +107,13 @@ class KafkaLog:
 
     @cached_property
     def acls(self) -> "AclAdmin":
-        from headwater.core_log.client.acl_admin import AclAdmin
+        from headwater.core_log.client.access_admin import AclAdmin
 
         return AclAdmin(self._cluster)
 
     @cached_property
     def users(self) -> "UserAdmin":
-        from headwater.core_log.client.user_admin import UserAdmin
+        from headwater.core_log.client.access_admin import UserAdmin
 
         return UserAdmin(self._cluster)
 
@@ -168,19 +169,19 @@ class KafkaLog:
 
     async def describe_cluster(self) -> "ClusterDescription":
         """Asked for anew each time."""
-        from headwater.core_log.client.cluster_description import describe_cluster
+        from headwater.core_log.client.cluster_admin import describe_cluster
 
         return await describe_cluster(self._cluster)
 
     async def describe_metadata_version(self) -> int | None:
         """Asked for anew each time."""
-        from headwater.core_log.client.cluster_description import describe_metadata_version
+        from headwater.core_log.client.cluster_admin import describe_metadata_version
 
         return await describe_metadata_version(self._cluster)
 
     async def describe_quorum(self) -> "QuorumDescription":
         """Asked for anew each time."""
-        from headwater.core_log.client.cluster_description import describe_quorum
+        from headwater.core_log.client.cluster_admin import describe_quorum
 
         return await describe_quorum(self._cluster)
 

@@ -1,4 +1,5 @@
-"""Start and end offsets of partitions, and offsets by time: ListOffsets."""
+"""Start and end offsets of partitions, offsets by time (ListOffsets), and the ends of leader
+epochs."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -15,6 +16,11 @@ from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+)
+from headwater.core_log.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
 LATEST, EARLIEST = -1, -2
@@ -85,7 +91,7 @@ class LogOffsets:
     async def epoch_ends(
         self, epochs: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        from headwater.core_log.client.epoch_ends import ask_for_ends
+        from headwater.core_log.client.offsets import ask_for_ends
 
         async def attempt() -> dict[TopicPartition, int]:
             leaders = await self._cluster.leaders(epochs)
@@ -162,3 +168,29 @@ def _private(found: OffsetAndTimestamp, timestamp: int) -> int:
 def _epoch(found: OffsetAndTimestamp) -> int:
     """Returns the leader epoch of an answer with a private offset."""
     return found.leader_epoch if found.timestamp == CLEANED_TO else CANNOT_TELL
+
+
+async def ask_for_ends(
+    cluster: Cluster, node: Node, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for (topic, index), epoch in epochs.items():
+        part = OffsetForLeaderPartition(partition=index, leader_epoch=epoch)
+        topics.setdefault(topic, []).append(part)
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[OffsetForLeaderTopic(topic=name, partitions=p) for name, p in topics.items()],
+    )
+    try:
+        response = await node.ask(request)
+    except ConnectionLost:
+        for topic in topics:
+            cluster.forget_topic(topic)
+        raise
+    found: dict[TopicPartition, int] = {}
+    for answered in response.topics:
+        for line in answered.partitions:
+            partition = TopicPartition(answered.topic, line.partition)
+            cluster.check(line.error_code, partition)
+            found[partition] = line.end_offset
+    return found

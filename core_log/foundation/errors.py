@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -269,3 +270,15 @@ def leaves_of(failure: BaseException) -> Iterator[BaseException]:
             yield from leaves_of(each)
     else:
         yield failure
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """A problem of an outside system that would stop or hurt the pipeline."""
+
+    problem: str
+    hint: str
+    """A command, an SQL statement or an edit."""
+    is_fatal: bool = True
+    left_out: tuple[str, ...] = ()
+    """Tables or columns that the file names but that are not captured because of this problem."""

@@ -13,7 +13,7 @@ from headwater.core_log.links.rpc import Rpc
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.core_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from headwater.core_log.security.scram import HASHES, salt_password
+from headwater.core_log.security.sasl_mechanisms import HASHES, salt_password
 
 ROUNDS_MIN, ROUNDS_MAX = 4_096, 1_000_000
 """Fewer rounds would help to guess the password; more would block this process."""

@@ -13,13 +13,13 @@ from headwater.core_log.protocol.frames import (
     skip_tags,
     text,
 )
-from headwater.core_log.protocol.primitives import read_varint, varint_bytes
-from headwater.core_log.protocol.replica_fetch import (
+from headwater.core_log.protocol.inter_broker_messages import (
     AGREED_TO,
     CLEANED_TO,
     DELETES_DROPPED_TO,
     DROPS,
 )
+from headwater.core_log.protocol.primitives import read_varint, varint_bytes
 
 RACKS_FROM = 11
 FLEXIBLE_FROM = 12

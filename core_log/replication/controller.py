@@ -16,8 +16,6 @@ from headwater.core_log.replication.assignments import (
     name_problem,
     partition_count,
 )
-from headwater.core_log.replication.broker_configs import BrokerConfigs
-from headwater.core_log.replication.cluster_config import ClusterConfig
 from headwater.core_log.replication.config_keys import ConfigType
 from headwater.core_log.replication.decisions import (
     DEFAULT,
@@ -35,9 +33,11 @@ from headwater.core_log.replication.decisions import (
     TopicReference,
     permit_all,
 )
+from headwater.core_log.replication.dynamic_configs import BrokerConfigs, ClusterConfig
 from headwater.core_log.replication.elections import (
     NO_LOSSES,
     ElectionRules,
+    LeaderElections,
     Losses,
     after_loss,
     after_lower_min,
@@ -48,7 +48,6 @@ from headwater.core_log.replication.elections import (
 )
 from headwater.core_log.replication.features import Features
 from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal
-from headwater.core_log.replication.leader_elections import LeaderElections
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,

@@ -1,6 +1,6 @@
 """The leader of a partition, without log or network: it decides which records are committed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headwater.core_log.replication.metadata_records import Assignment
@@ -269,3 +269,21 @@ class Leader:
 
 def _reach(taken: tuple[int, int], marks: tuple[int, int]) -> bool:
     return taken[0] >= marks[0] and taken[1] >= marks[1]
+
+
+def choose_read_replica(
+    leader: Leader, *, rack: str, racks: Mapping[int, str | None], offset: int
+) -> int | None:
+    """Returns a follower in the client's rack that has the offset; None for the leader. `racks` are
+    those of the brokers that are alive. The rules are those of Kafka's RackAwareReplicaSelector: a
+    replica that is not in sync would keep the client behind for as long as it lags."""
+    if not rack or racks.get(leader.broker_id) == rack:
+        return None
+    near = [
+        (progress.offset, progress.caught_up_ms, replica)
+        for replica, progress in leader.progress.items()
+        if replica in leader.in_sync
+        and racks.get(replica) == rack
+        and progress.start_offset <= offset <= progress.offset
+    ]
+    return max(near)[2] if near else None

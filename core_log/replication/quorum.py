@@ -7,8 +7,14 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer, Count
-from headwater.core_log.replication.divergence import EpochEnd, find_divergence
+from headwater.core_log.replication.ballots import (
+    NOBODY,
+    Ballot,
+    BallotAnswer,
+    Count,
+    ElectionState,
+)
+from headwater.core_log.replication.follower import EpochEnd, find_divergence
 from headwater.core_log.replication.voters import (
     BEFORE_THE_LOG,
     ReplicaKey,
@@ -58,15 +64,6 @@ class Timeouts(NamedTuple):
     @property
     def check_quorum_ms(self) -> int:
         return self.fetch_ms * 3 // 2
-
-
-@dataclass(frozen=True, slots=True)
-class ElectionState:
-    """The state that a node must never forget, kept in `quorum-state`."""
-
-    epoch: int = 0
-    leader: int = NOBODY
-    voted: ReplicaKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,11 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.replication_throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS
+from headwater.core_log.model.replication_throttle import (
+    FOLLOWER_REPLICAS,
+    LEADER_REPLICAS,
+    check_throttled,
+)
 from headwater.core_log.replication.config_keys import (
     LONG_MAX,
     ConfigKey,
@@ -19,7 +23,6 @@ from headwater.core_log.replication.config_keys import (
     only,
     some_of,
 )
-from headwater.core_log.replication.throttled_replicas import check_throttled
 from headwater.core_log.storage.log_config import LogConfig
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT

@@ -41,12 +41,6 @@ def key_schema(
     return struct(fields, is_optional=False, name=f"{topic}.Key")
 
 
-def row_schema(
-    schema: TableSchema, forms: Mapping[str, Converter], *, topic: str, is_optional: bool
-) -> dict[str, Any]:
-    return struct(row_fields(schema, forms), is_optional=is_optional, name=f"{topic}.Value")
-
-
 def envelope_schema(
     schema: TableSchema,
     forms: Mapping[str, Converter],
@@ -54,7 +48,7 @@ def envelope_schema(
     *,
     topic: str,
 ) -> dict[str, Any]:
-    row = row_schema(schema, forms, topic=topic, is_optional=True)
+    row = struct(row_fields(schema, forms), is_optional=True, name=f"{topic}.Value")
     fields = [
         row | {"field": "before"},
         row | {"field": "after"},

@@ -22,7 +22,6 @@ from headwater.core_log.storage.batch_filter import (
 )
 from headwater.core_log.storage.batch_rewrite import empty_batch, rewritten_batches
 from headwater.core_log.storage.cleanable_range import SegmentFacts, group_segments
-from headwater.core_log.storage.cleaned_segment import CleanedSegment
 from headwater.core_log.storage.compaction import (
     CompactionRequest,
     CompactionResult,
@@ -39,6 +38,7 @@ from headwater.core_log.storage.segment_chunks import (
     read_chunks,
     read_readable,
 )
+from headwater.core_log.storage.swap import CleanedSegment
 
 NICE = 10
 BLOCK_RECORDS = 1 << 15

@@ -24,9 +24,8 @@ from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.producer_snapshot import SPACING_BYTES, ProducerSnapshots
 from headwater.core_log.storage.producers import ProducerStates, is_data
 from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
-from headwater.core_log.storage.retention import Growth, find_expired, is_worth_rolling
 from headwater.core_log.storage.segment import FOREVER, LOG, Segment
-from headwater.core_log.storage.segments import Segments
+from headwater.core_log.storage.segments import Growth, Segments, find_expired, is_worth_rolling
 from headwater.core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
 from headwater.core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
 

@@ -18,7 +18,7 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.checkpoints import Checkpoints
-from headwater.core_log.storage.durability import RemovalJob
+from headwater.core_log.storage.durability import RemovalJob, RenewalJob
 from headwater.core_log.storage.files import File, Files
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.losses import Loss, forget_loss, partitions_set_aside
@@ -35,7 +35,6 @@ from headwater.core_log.storage.properties import (
     write_topic_id,
 )
 from headwater.core_log.storage.recovery import LogRecovery
-from headwater.core_log.storage.renewal import RenewalJob
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from headwater.pipelines.terminal.control_writer import (
     split_target,
     yes_option,
 )
+from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, file_option
 from headwater.pipelines.terminal.output import Output, shared_options
-from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

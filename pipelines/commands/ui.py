@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.http_options import http_options
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
-from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def ui(
     from headwater.core_log.foundation.process_switches import freeze_imports
 
     with freeze_imports():
-        from headwater.pipelines.console.console_context import ConsoleSources
+        from headwater.pipelines.console.console_route import ConsoleSources
         from headwater.pipelines.console.console_server import ConsoleServer
         from headwater.pipelines.console.hidden_columns import hidden_in
 

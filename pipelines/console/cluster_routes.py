@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from headwater.pipelines.console.console_context import ConsoleContext
-from headwater.pipelines.console.console_route import API, ConsoleRoute
+from headwater.pipelines.console.console_route import API, ConsoleContext, ConsoleRoute
 from headwater.pipelines.console.topic_pages import sizes_of
 from headwater.pipelines.watching.cluster_state import AWAY, read_state
 

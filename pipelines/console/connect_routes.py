@@ -20,7 +20,7 @@ from headwater.pipelines.console.connect_view import (
     kind_of,
     state_of,
 )
-from headwater.pipelines.console.console_context import ConsoleContext
+from headwater.pipelines.console.console_route import ConsoleContext
 from headwater.pipelines.console.pipeline_routes import send_signal
 from headwater.pipelines.file.reference import component
 from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from headwater.pipelines.console.command_runs import CommandRuns
 from headwater.pipelines.console.connect_routes import CONNECT
-from headwater.pipelines.console.console_context import ConsoleContext, ConsoleSources
+from headwater.pipelines.console.console_route import ConsoleContext, ConsoleSources
 from headwater.pipelines.console.live_status import LiveStatus
 from headwater.pipelines.console.routes import console_app, needs_token
 from headwater.pipelines.console.shared_log import SharedLog

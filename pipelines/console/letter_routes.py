@@ -10,8 +10,7 @@ from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, Lo
 from headwater.core_log.model.changes import OP_CODES
 from headwater.core_log.model.log import Log
 from headwater.core_log.rows.codec import SCHEMA_HEADER, codec_for
-from headwater.pipelines.console.console_context import ConsoleContext
-from headwater.pipelines.console.console_route import API, ConsoleRoute
+from headwater.pipelines.console.console_route import API, ConsoleContext, ConsoleRoute
 from headwater.pipelines.console.hidden_columns import (
     HIDDEN,
     WHOLE_CHARACTERS_MAX,

@@ -10,17 +10,16 @@ from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.records import arrow_codec
 from headwater.pipelines.console import table_past
-from headwater.pipelines.console.console_context import ConsoleContext
-from headwater.pipelines.console.console_route import API, ConsoleRoute, number_of
+from headwater.pipelines.console.console_route import API, ConsoleContext, ConsoleRoute, number_of
 from headwater.pipelines.console.hidden_columns import WHOLE_CHARACTERS_MAX, ShownTable
 from headwater.pipelines.console.live_status import event_of
 from headwater.pipelines.console.message_search import (
     LookBudget,
     MessageFilter,
     MessagePage,
+    MessageTail,
     search,
 )
-from headwater.pipelines.console.message_tail import MessageTail
 from headwater.pipelines.console.shown_records import RecordReader, ShownRecord, pick, with_headers
 from headwater.pipelines.console.table_past import TopicActivity
 from headwater.pipelines.console.topic_pages import (

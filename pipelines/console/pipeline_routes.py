@@ -9,10 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
-from headwater.pipelines.console.console_context import ConsoleContext
-from headwater.pipelines.console.console_route import API, ConsoleRoute
-from headwater.pipelines.console.live_status import LISTENERS_MAX
-from headwater.pipelines.console.status_past import MINUTE, SECOND, PastLine
+from headwater.pipelines.console.console_route import API, ConsoleContext, ConsoleRoute
+from headwater.pipelines.console.live_status import LISTENERS_MAX, MINUTE, SECOND, PastLine
 from headwater.pipelines.watching.http_routes import CONTROLS, TooLarge
 
 

@@ -16,8 +16,7 @@ from headwater.pipelines.console import (
     table_routes,
 )
 from headwater.pipelines.console.connect_routes import connect_app, is_connect
-from headwater.pipelines.console.console_context import ConsoleContext
-from headwater.pipelines.console.console_route import ConsoleRoute
+from headwater.pipelines.console.console_route import ConsoleContext, ConsoleRoute
 from headwater.pipelines.watching.http_guard import PROBES, App, AsgiSend, Receive, Scope
 from headwater.pipelines.watching.http_routes import (
     NOT_SERVED,

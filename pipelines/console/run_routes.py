@@ -9,8 +9,7 @@ from starlette.requests import Request
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.console.command_runs import CommandPlan, CommandRun
-from headwater.pipelines.console.console_context import ConsoleContext
-from headwater.pipelines.console.console_route import API, ConsoleRoute
+from headwater.pipelines.console.console_route import API, ConsoleContext, ConsoleRoute
 from headwater.pipelines.journal.audit import AuditedAction, read_actions
 from headwater.pipelines.watching.http_routes import read_body
 

@@ -11,8 +11,7 @@ from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.console import table_past, transaction_trace
-from headwater.pipelines.console.console_context import ConsoleContext
-from headwater.pipelines.console.console_route import API, TABLE, ConsoleRoute
+from headwater.pipelines.console.console_route import API, TABLE, ConsoleContext, ConsoleRoute
 from headwater.pipelines.console.hidden_columns import ShownColumn
 from headwater.pipelines.console.table_past import TablePast, TopicActivity
 from headwater.pipelines.console.timeline import Timeline, timeline

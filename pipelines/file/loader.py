@@ -27,7 +27,6 @@ from headwater.pipelines.file.checks import (
     remarks_between,
     remarks_within,
 )
-from headwater.pipelines.file.file_digest import file_digest
 from headwater.pipelines.file.loaded_parts import (
     SOURCE,
     load_part,
@@ -37,7 +36,7 @@ from headwater.pipelines.file.loaded_parts import (
     without,
 )
 from headwater.pipelines.file.loaded_parts import LoadedPart as LoadedPart
-from headwater.pipelines.file.pipeline_paths import files_at
+from headwater.pipelines.file.pipeline_paths import file_digest, files_at
 from headwater.pipelines.file.spec import PipelineSpec
 
 

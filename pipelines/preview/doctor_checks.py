@@ -13,8 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
+from headwater.core_log.foundation.errors import (
+    Diagnostic,
+    HeadwaterError,
+    LogRejected,
+    LogUnavailable,
+)
 from headwater.pipelines.terminal.quantities import size_text
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater.core_log.client.cluster_admin import Move
-from headwater.core_log.client.cluster_description import (
+from headwater.core_log.client.cluster_admin import (
     NO_QUORUM,
     ClusterDescription,
+    Move,
     QuorumDescription,
 )
 from headwater.core_log.client.topic_admin import PartitionDescription, TopicDescription

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.core_log.client.throttle_admin import BrokerRate, ThrottledTopic
+from headwater.core_log.client.quota_admin import BrokerRate, ThrottledTopic
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.replication_throttle import EVERY_REPLICA
 from headwater.pipelines.terminal.quantities import size_text

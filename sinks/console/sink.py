@@ -9,8 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.foundation.errors import Diagnostic, SinkRejected
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema

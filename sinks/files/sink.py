@@ -11,8 +11,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headwater.core_log.client.gather import in_thread
-from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
+    Diagnostic,
     Fenced,
     HeadwaterError,
     SinkRejected,

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headwater
-from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.disk_space import disk_full, lacks_room
-from headwater.core_log.foundation.errors import ConfigError, SinkUnavailable
+from headwater.core_log.foundation.errors import ConfigError, Diagnostic, SinkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

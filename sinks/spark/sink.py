@@ -17,10 +17,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
     ConfigError,
     Cure,
+    Diagnostic,
     Fenced,
     HeadwaterError,
     SinkRejected,

@@ -1,4 +1,5 @@
-"""Driver errors as errors of ours, without any value of a row."""
+"""Driver errors as errors of ours, without any value of a row, and rows that a table cannot
+hold."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,16 +16,21 @@ from headwater.core_log.foundation.database_errors import (
 from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import (
     HeadwaterError,
+    RecordsRejected,
     SinkRejected,
     SinkUnavailable,
     failure_of,
 )
+from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.value_classes import scalar_class
+from headwater.sinks.sql.change_buffer import BufferedChanges
 from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem
 from headwater.sinks.sql.settings import SqlSettings
+from headwater.sinks.sql.table_layout import SqlTableLayout
+from headwater.sinks.type_conversion import find_changed
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
-
 
 COLUMN = re.compile(
     r"^COPY .*?, line \d+, column (.+?): |column [`'](?:.*[`']\.[`'])?(.+?)[`'] at row"
@@ -165,3 +171,46 @@ def _in_our_words(engine: "sa.Engine", *, only_known: bool) -> Iterator[None]:
         raise connection_error(
             error, engine, part="sink", unavailable=SinkUnavailable, rejected=SinkRejected
         ) from None
+
+
+def describe(chunk: BufferedChanges, row: int, refused: RefusedRow) -> str:
+    if not refused.column:
+        return refused.why
+    kind = chunk.schema.column(refused.column).type
+    value = scalar_class(chunk.rows.column(refused.column)[row])
+    column = f"column {refused.column!r} comes as {type_text(kind)}"
+    return f"{refused.why}: {column} and the value is {value}"
+
+
+def rejected_error(chunk: BufferedChanges, reasons: dict[int, str]) -> RecordsRejected:
+    """Returns the error for one partition, the first record's; others follow when the slice is
+    repeated."""
+    origin = int(chunk.origins[min(reasons)])
+    partition = chunk.partitions[origin]
+    found = {
+        int(chunk.offsets[row].as_py()): why
+        for row, why in reasons.items()
+        if int(chunk.origins[row]) == origin
+    }
+    return RecordsRejected(
+        "records do not fit the target's table",
+        topic=partition.topic,
+        partition=partition.partition,
+        reasons=found,
+    )
+
+
+def find_unlike(layout: SqlTableLayout, chunk: BufferedChanges) -> dict[int, str]:
+    """Returns rows that a database would store with another value, and why.
+
+    Most databases round numbers and truncate timestamps silently. Only columns whose types stay are
+    checked.
+    """
+    found: dict[int, str] = {}
+    for name, kind in layout.stays.items():
+        is_asked = name in chunk.schema.key or layout.mode == "append"
+        for row in find_changed(chunk.rows.column(name), kind):
+            if is_asked or not chunk.deleted[row]:  # a deleted row needs only its key
+                value = scalar_class(chunk.rows.column(name)[row])
+                found[row] = f"column {name!r} does not fit into {kind}: the value is {value}"
+    return found

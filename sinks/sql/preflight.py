@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.model.topic_generations import first_of, generation_name, number_of
 from headwater.sinks.sql.failures import is_of_driver, ours, translate_errors

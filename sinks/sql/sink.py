@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from headwater.core_log.client.gather import wait_for_end
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.errors import Diagnostic, Fenced, SinkRejected, SinkUnavailable
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.sink import (

@@ -17,8 +17,13 @@ from headwater.sinks.own_columns import OWN
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.ownership import OwnershipMark
 from headwater.sinks.sql.settings import SqlTableSettings
-from headwater.sinks.sql.slice_forms import Moves
-from headwater.sinks.sql.table_layout import OWN_COLUMNS, SqlTableLayout, columns_of, sql_type_of
+from headwater.sinks.sql.table_layout import (
+    OWN_COLUMNS,
+    Moves,
+    SqlTableLayout,
+    columns_of,
+    sql_type_of,
+)
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -16,9 +16,8 @@ from headwater.sinks.sink import SinkContext
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.ownership import OwnershipMark, SqlShadow, origin_of
 from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
-from headwater.sinks.sql.slice_forms import SliceForms
 from headwater.sinks.sql.table_evolution import SchemaAlteration, TableEvolution
-from headwater.sinks.sql.table_layout import SqlTableLayout, columns_of, fit_columns
+from headwater.sinks.sql.table_layout import SliceForms, SqlTableLayout, columns_of, fit_columns
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -34,17 +34,19 @@ from headwater.sinks.sql.failures import (
     RefusedRow,
     SchemaChangeFirst,
     connect_to,
+    describe,
     dialect_of,
     engine_of,
+    find_unlike,
     is_of_driver,
     meaning,
     refused_by,
+    rejected_error,
     translate_errors,
 )
 from headwater.sinks.sql.former_rows import behind_versions, without_repeated
 from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
 from headwater.sinks.sql.ownership import SqlShadow
-from headwater.sinks.sql.refused_rows import describe, find_unlike, rejected_error
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.stored_columns import StoredColumns
 from headwater.sinks.sql.table_evolution import SchemaAlteration, cannot_rekey

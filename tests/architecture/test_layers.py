@@ -57,7 +57,7 @@ CONFINED = {
     r"click|rich|starlette|uvicorn|prometheus_client": r"pipelines/",
     r"socket": (
         r"core_log/(broker/(server|connection)|foundation/tcp_keepalive|links/(connection|tls))\.py"
-        r"|connectors/postgres/(wal/transport|snapshot/copy_socket)\.py|pipelines/.*"
+        r"|connectors/postgres/(wal/transport|snapshot/copy)\.py|pipelines/.*"
     ),
     r"numba|llvmlite": r"core_log/compiled/(object_cache|compiler|row_writer_kernels)\.py",
     r"fcntl|mmap|shutil|tempfile|glob": (
@@ -66,7 +66,7 @@ CONFINED = {
     ),
     r"time": r"core_log/foundation/clock\.py|config/.*|pipelines/.*",
     r"secrets": (
-        r"core_log/(broker/lifecycle|client/user_admin|links/sasl|storage/key_digests)\.py"
+        r"core_log/(broker/lifecycle|client/access_admin|links/sasl|storage/key_digests)\.py"
         r"|pipelines/.*"
     ),
     r"boto3|botocore": r"core_log/objects/bucket\.py",

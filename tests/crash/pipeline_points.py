@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.connectors.source import Control, Source
-from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Diagnostic
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.log import (

@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.connectors.source import Control
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.foundation.errors import Diagnostic, Fenced
 from headwater.core_log.model.changes import (
     ChangeBatch,
     Operation,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from headwater.connectors.mysql.binlog import table_map as wire
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
-from headwater.connectors.mysql.binlog.values import decimal_reader, packed_time_us
+from headwater.connectors.mysql.binlog.values import decimal_reader
 from headwater.core_log.foundation.errors import DecodeError
 
 JsonNode: TypeAlias = dict[str, "JsonNode"] | list["JsonNode"] | str
@@ -170,7 +170,7 @@ def opaque_text(kind: int, data: bytes) -> str:
         return f'"{_moment_text(int.from_bytes(data, "little", signed=True), kind)}"'
     if kind == wire.TIME and len(data) == 8:
         packed = int.from_bytes(data, "little", signed=True)
-        return f'"{time_text(packed_time_us(packed, fraction_bits=24, scale=1))}"'
+        return f'"{time_text(_time_us(packed))}"'
     return f'"base64:type{kind}:{_base64(data)}"'
 
 
@@ -194,6 +194,14 @@ def _moment_text(packed: int, kind: int) -> str:
     if kind == wire.DATE:
         return day
     return f"{day} {time >> 12:02}:{time >> 6 & 63:02}:{time & 63:02}.{micro:06}"
+
+
+def _time_us(packed: int) -> int:
+    """Returns microseconds; a negative time is the negative of the whole, with its fraction."""
+    whole, micro = abs(packed) >> 24, abs(packed) & 0xFFFFFF
+    seconds = ((whole >> 12 & 0x3FF) * 60 + (whole >> 6 & 63)) * 60 + (whole & 63)
+    found = seconds * 1_000_000 + micro
+    return -found if packed < 0 else found
 
 
 def time_text(us: int) -> str:

@@ -13,15 +13,6 @@ DECOMPRESSED_MAX = 1 << 30
 """Limit of one decompressed value: the servers allow a packet of one gibibyte."""
 
 
-def packed_time_us(packed: int, *, fraction_bits: int, scale: int) -> int:
-    """Returns microseconds; a negative time is the negative of the whole, with its fraction."""
-    size = abs(packed)
-    fraction, whole = size & ((1 << fraction_bits) - 1), size >> fraction_bits
-    seconds = ((whole >> 12 & 0x3FF) * 60 + (whole >> 6 & 63)) * 60 + (whole & 63)
-    found = seconds * 1_000_000 + fraction * scale
-    return -found if packed < 0 else found
-
-
 def decompress_column(value: bytes) -> bytes:
     """Returns the text of a COMPRESSED column of MariaDB."""
     if not value:

@@ -11,8 +11,7 @@ from headwater.connectors.mysql.server.connection import MysqlConnection, in_our
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition
 from headwater.connectors.mysql.types.column_plan import MysqlColumnPlan, plan_of
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected
 from headwater.core_log.foundation.name_patterns import Pattern, Patterns
 from headwater.core_log.model.table_schema import TableId, TableSchema
 

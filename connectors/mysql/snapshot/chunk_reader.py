@@ -31,7 +31,6 @@ from headwater.connectors.mysql.snapshot.chunk_query import (
     chunk_query,
     key_cells,
 )
-from headwater.connectors.mysql.snapshot.visible_commits import shows_all_logged
 from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
@@ -39,6 +38,10 @@ MARIADB_SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 BINLOG_SNAPSHOT = "SHOW STATUS LIKE 'binlog_snapshot_%'"
 PATIENCE_S = 0.005
+PAUSE_S, TRIES_MAX = 0.002, 5_000
+OWNED = "SELECT @@global.gtid_owned"
+ANONYMOUS = "SHOW GLOBAL STATUS LIKE 'Ongoing_anonymous_transaction_count'"
+"""MySQL counts transactions without a GTID from before they are logged until they are visible."""
 
 
 class FormChanged(Exception):
@@ -203,3 +206,24 @@ def connect_to_same(connect: Callable[[], MysqlConnection], server: MysqlServer)
         connection.close()
         raise SourceUnavailable("the connection for rows came to another server than the stream")
     return connection
+
+
+def shows_all_logged(connection: MysqlConnection) -> bool:
+    """Whether nothing that is in the log of MySQL is still to become visible."""
+    if connection.value(OWNED):
+        return False
+    [(_, count)] = connection.rows(ANONYMOUS)
+    return int(count) == 0
+
+
+def visible_end(connection: MysqlConnection, server: MysqlServer) -> FilePosition:
+    """Returns a place of the log before which everything is visible."""
+    end, never = server.log_end(connection), Event()
+    for _ in range(TRIES_MAX):
+        if shows_all_logged(connection):
+            return end
+        never.wait(PAUSE_S)
+    raise SourceUnavailable(
+        "the position of a snapshot cannot be known: the server commits without a pause",
+        hint="try again when it is less busy, or set gtid_mode = ON",
+    )

@@ -10,12 +10,10 @@ from headwater.connectors.mysql.server.server_identity import MysqlServer, Mysql
 from headwater.connectors.mysql.snapshot.chunk_reader import (
     ISOLATION,
     MARIADB_SNAPSHOT,
-    SNAPSHOT,
-    binlog_snapshot,
-)
-from headwater.connectors.mysql.snapshot.visible_commits import (
     PAUSE_S,
+    SNAPSHOT,
     TRIES_MAX,
+    binlog_snapshot,
     shows_all_logged,
 )
 from headwater.core_log.foundation.errors import SourceUnavailable

@@ -21,8 +21,12 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
 )
 from headwater.connectors.mysql.snapshot.locked_snapshot import LockedSnapshot
 from headwater.connectors.mysql.snapshot.snapshot_rows import completion_of, read_changes
-from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
-from headwater.connectors.mysql.snapshot.table_jobs import TableJob, WorkSignal, estimate_of
+from headwater.connectors.mysql.snapshot.table_jobs import (
+    StreamedWindow,
+    TableJob,
+    WorkSignal,
+    estimate_of,
+)
 from headwater.connectors.mysql.snapshot.table_progress import (
     MysqlTableProgress,
     form_part,
@@ -34,8 +38,8 @@ from headwater.connectors.mysql.snapshot.whole_table import (
     truncation_before_rows,
 )
 from headwater.connectors.schema_policies import held_by_kind
-from headwater.connectors.snapshot.paused_snapshots import PausedSnapshots
 from headwater.connectors.snapshot.reread_limits import RereadEstimate, begun_by
+from headwater.connectors.snapshot.time_window import PausedSnapshots
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, TableChanges

@@ -18,8 +18,7 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
     read_chunk,
 )
 from headwater.connectors.mysql.snapshot.locked_snapshot import LockedSnapshot
-from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
-from headwater.connectors.mysql.snapshot.table_jobs import TableJob, WorkSignal
+from headwater.connectors.mysql.snapshot.table_jobs import StreamedWindow, TableJob, WorkSignal
 from headwater.connectors.mysql.snapshot.whole_table import KeylessTableRows, begin_whole_table
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables

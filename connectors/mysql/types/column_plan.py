@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.mysql.binlog.calendar import days_of, moments_of
+from headwater.connectors.mysql.binlog.wire_columns import days_of, moments_of
 from headwater.connectors.mysql.kernels.selection import chosen_kernels
 from headwater.connectors.mysql.types.charsets import text_decoder
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition

@@ -18,8 +18,7 @@ from headwater.connectors.postgres.server.sql_identifiers import quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot.resume_check import identify
 from headwater.connectors.postgres.wal.start_replication import check_origin
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError, first_names
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError, first_names
 
 WAITS_S_MAX = 60
 """A new slot waits for running transactions; an older one is reported."""

@@ -19,8 +19,7 @@ from headwater.connectors.postgres.slot.resume_check import (
     slot_lost,
     why_lost,
 )
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError, PositionLost
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError, PositionLost
 from headwater.core_log.model.changes import Positions
 
 WAITING = """

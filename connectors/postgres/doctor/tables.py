@@ -11,8 +11,7 @@ from headwater.connectors.postgres.publication.uncapturable_tables import findin
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.server.sql_identifiers import quoted_table
 from headwater.connectors.postgres.settings import PostgresSettings
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError, first_names
+from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError, first_names
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId
 

@@ -1,8 +1,9 @@
 """Converts a WAL batch to change batches: each change with its table and schema."""
 
-from collections.abc import AsyncGenerator, Sequence
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from headwater.connectors.postgres.events.change_mapper import (
     to_table_changes,
     truncate,
 )
-from headwater.connectors.postgres.events.logical_messages import MessageTime, messages
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.rejects import RejectedRows, split_rejects
 from headwater.connectors.postgres.events.relation_cache import CapturedRelations
@@ -37,10 +37,61 @@ from headwater.connectors.postgres.wal.wal_batch import (
 )
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.model.changes import ChangeBatch, EventMessages, Positions
+from headwater.core_log.model.changes import ChangeBatch, EventMessages, Positions, source_times
+from headwater.core_log.model.table_schema import TableId
 
+NO_TABLE = TableId("", "")
+CONTENTS: Mapping[str, Callable[[bytes], str]] = {
+    "bytes": lambda content: b64encode(content).decode(),
+    "base64": lambda content: b64encode(content).decode(),
+    "base64-url-safe": lambda content: urlsafe_b64encode(content).decode(),
+    "hex": bytes.hex,
+}
+"""By the setting `binary` of the source."""
 BATCH_BYTES = 32 << 20
 """A WAL batch that grew by values read later is split into several batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTime:
+    """The time of a message's transaction, or of the last one before it."""
+
+    committed_us: int
+    last_end: int | None
+    xid: int | None
+
+
+def messages(
+    found: Iterable[tuple[WalMessage, MessageTime]],
+    blocks: Iterable[Mapping[str, Any] | None],
+    origin: SourceOrigin,
+    *,
+    form: str,
+    now_ms: int,
+) -> EventMessages | None:
+    """Returns the events with Debezium's fields, in its order; `blocks` has the place of each in
+    its transaction."""
+    keys, values = [], []
+    for (message, moment), place in zip(found, blocks, strict=True):
+        before = message.lsn if message.transaction is None else moment.last_end
+        block = origin.block(
+            NO_TABLE,
+            source_times(moment.committed_us),
+            snapshot="false",
+            sequence=sequence_text(before, message.lsn),
+            xid=moment.xid,
+            lsn=message.lsn,
+        )
+        said = {"prefix": message.prefix, "content": CONTENTS[form](message.content)}
+        keys.append({"prefix": message.prefix})
+        values.append(
+            {"op": "m", "ts_ms": now_ms, "source": block, "transaction": place, "message": said}
+        )
+    return EventMessages.of("message", keys, values) if keys else None
+
+
+def sequence_text(before: int | None, lsn: int) -> str:
+    return f'[{"null" if before is None else chr(34) + str(before) + chr(34)},"{lsn}"]'
 
 
 @dataclass(frozen=True, slots=True)

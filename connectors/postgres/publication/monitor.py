@@ -10,8 +10,7 @@ from headwater.connectors.postgres.server.connection import PgConnection, in_our
 from headwater.connectors.postgres.server.sql_identifiers import quoted_table
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.source import Remark, SourceContext
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceUnavailable, first_names
+from headwater.core_log.foundation.errors import Diagnostic, SourceUnavailable, first_names
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId
 

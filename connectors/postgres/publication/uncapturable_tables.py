@@ -13,8 +13,7 @@ from headwater.connectors.postgres.publication.replica_identity import (
     reason_of,
 )
 from headwater.connectors.postgres.server.connection import PgConnection
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import first_names
+from headwater.core_log.foundation.errors import Diagnostic, first_names
 from headwater.core_log.model.table_schema import TableId
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import psycopg
 from psycopg import conninfo
@@ -99,6 +99,8 @@ NOT_UTF8 = "text that is not UTF-8"
 NO_ENCODING = "SQL_ASCII"
 """Encoding of a database that accepts any bytes as text; as a client's encoding: bytes are not
 converted."""
+CHANGED = {"42P01", "42703", "3F000"}
+"""The table, column or schema no longer exists: the next run looks again."""
 
 
 async def connect(
@@ -215,3 +217,20 @@ def _refused_error(error: psycopg.Error, parameters: dict[str, Any]) -> Headwate
     reason = fatal[1] if fatal else known.reason
     hint = known.hint.format(url="`url` of the source")
     return SourceUnavailable(UNREACHABLE, hint=hint, **facts, reason=reason)
+
+
+def is_of_rows(error: HeadwaterError) -> TypeGuard[SourceRejected]:
+    """Whether the server refused to read rows of one table, which says nothing of others."""
+    state = error.facts.get("sqlstate")
+    is_of_table = isinstance(error, SourceRejected) and "table" in error.facts
+    return is_of_table and state is not None and state not in CHANGED
+
+
+def broken_off(error: SourceRejected) -> SourceUnavailable:
+    """Returns the error for a table of which rows were emitted, without a position, before one that
+    cannot be read. The next start leaves the table out, which reads it beside the stream."""
+    return SourceUnavailable(
+        "a table cannot be read to its end: it is left out from the next start on",
+        table=error.facts["table"],
+        why=error.statement,
+    )

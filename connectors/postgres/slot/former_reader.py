@@ -11,8 +11,7 @@ from psycopg import sql
 
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.slot.replication_slot import once_left
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.errors import Diagnostic, SourceUnavailable
 
 logger = logging.getLogger(__name__)
 

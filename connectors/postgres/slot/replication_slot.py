@@ -19,8 +19,7 @@ from headwater.connectors.postgres.server.connection import (
 from headwater.connectors.postgres.server.lsn import parse_lsn
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.core_log.client.gather import let_go
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected, SourceUnavailable
 
 PLUGIN = "pgoutput"
 NAME_LENGTH_MAX = 63

@@ -3,8 +3,7 @@
 import re
 
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected
 
 CURE = (
     "name the standbys that commits are to wait for, as in synchronous_standby_names ="

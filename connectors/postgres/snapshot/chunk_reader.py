@@ -10,18 +10,19 @@ import pyarrow as pa
 
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
 from headwater.connectors.postgres.events.rejects import RejectedRows
-from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words, is_of_rows
 from headwater.connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
-from headwater.connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
+from headwater.connectors.postgres.snapshot.deduplication_window import (
+    DeduplicationWindow,
+    KeylessBuffer,
+)
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
-from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
 from headwater.connectors.postgres.snapshot.pending_chunks import (
     PendingChunk,
     PendingChunks,
     WholeTable,
 )
 from headwater.connectors.postgres.snapshot.progress import Chunk, LeafProgress
-from headwater.connectors.postgres.snapshot.row_errors import is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, statement_of
 from headwater.connectors.postgres.snapshot.transaction import (
     SnapshotTransaction,

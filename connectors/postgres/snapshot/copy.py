@@ -1,19 +1,145 @@
-"""Reads rows from the server by COPY in its binary format, many at a time."""
+"""Reads rows from the server by COPY in its binary format, over the socket or libpq."""
 
+import os
 import select
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from struct import Struct
 
+import numpy as np
 import psycopg
 from psycopg import pq
 
 from headwater.connectors.postgres.server.connection import PgConnection
-from headwater.connectors.postgres.snapshot.copy_binary import CopyTuples, tuples_of_messages
-from headwater.connectors.postgres.snapshot.copy_socket import PIECE_BYTES, CopySocket, taken_over
-from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.snapshot.copy_binary import (
+    CopyTuples,
+    tuples_of,
+    tuples_of_messages,
+)
+from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from headwater.core_log.foundation.errors import SourceUnavailable
 
+PIECE_BYTES = 2 << 20
 LOOK_MS = 200
 """How often a thread that waits for the server checks whether it should stop."""
+REST_MS, REST_BYTES = 1, 64 << 10
+"""A pause after so few bytes: more then arrive at a time, at less cost for both sides."""
+
+IN_CLEAR = (b"H", b"E", b"N", b"S")
+"""First bytes of an answer to COPY; never those of TLS or GSSAPI."""
+ROW, ERROR, READY = b"dEZ"
+READY_BYTES = (b"Z\0\0\0\5I", b"Z\0\0\0\5T", b"Z\0\0\0\5E")
+"""The message of a server that waits for the next statement. If other data ends like this by
+chance, it is only returned a little early."""
+HEAD_BYTES = 5
+LOST = "the server ended the connection while rows were read"
+
+_HEAD = Struct(">cI")
+
+
+def taken_over(descriptor: int, kernels: Kernels) -> "CopySocket | None":
+    """Returns the socket once the server has begun to answer a COPY; None if the connection is
+    encrypted."""
+    taken = socket.socket(fileno=os.dup(descriptor))
+    try:
+        first = taken.recv(1, socket.MSG_PEEK)
+    except OSError as error:
+        taken.close()
+        raise SourceUnavailable(LOST, why=type(error).__name__) from None
+    if first in IN_CLEAR:
+        return CopySocket(taken, kernels)
+    taken.close()
+    return None
+
+
+class CopySocket:
+    def __init__(self, taken: socket.socket, kernels: Kernels) -> None:
+        self._socket, self._kernels = taken, kernels
+        self._socket.setblocking(False)
+        self._waiting, self._resting = select.poll(), select.poll()
+        self._waiting.register(taken.fileno(), select.POLLIN)
+        self._buffer, self._filled = np.zeros(PIECE_BYTES + SLACK_BYTES, np.uint8), 0
+
+    def send(self, statement: bytes) -> None:
+        self._socket.setblocking(True)
+        try:
+            self._socket.sendall(_HEAD.pack(b"Q", 4 + len(statement) + 1) + statement + b"\0")
+        except OSError as error:
+            raise SourceUnavailable(LOST, why=type(error).__name__) from None
+        self._socket.setblocking(False)
+
+    def pieces(self, is_stopped: Callable[[], bool]) -> Iterator[CopyTuples]:
+        """Yields the content of one COPY to its end."""
+        failure: bytes | None = None
+        while not is_stopped():
+            self._receive(is_stopped)
+            frames = self._kernels.walk(self._buffer, 0, self._filled)
+            if not len(frames.starts):
+                self._grow()
+                continue
+            starts, ends = frames.starts, np.append(frames.starts[1:], frames.stop)
+            letters = self._buffer[starts]
+            is_row = letters == ROW
+            if is_row.any():
+                rows = tuples_of(self._buffer, starts[is_row] + HEAD_BYTES, ends[is_row])
+                if rows.size:  # the first and last messages of a COPY are not rows
+                    yield rows
+            for place in np.flatnonzero(letters == ERROR).tolist():
+                failure = self._buffer[starts[place] + HEAD_BYTES : ends[place]].tobytes()
+            self._drop(frames.stop)
+            if letters[-1] == READY:
+                break
+        if failure is not None:
+            raise _error_of(failure)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self, is_stopped: Callable[[], bool]) -> None:
+        """Receives until the buffer is full, or the COPY has ended."""
+        capacity = len(self._buffer) - SLACK_BYTES
+        space = self._buffer.data
+        while self._filled < capacity and not is_stopped():
+            try:
+                count = self._socket.recv_into(space[self._filled : capacity])
+            except (BlockingIOError, InterruptedError):
+                self._waiting.poll(LOOK_MS)
+                continue
+            except OSError as error:
+                raise SourceUnavailable(LOST, why=type(error).__name__) from None
+            if not count:
+                raise SourceUnavailable(LOST)
+            self._filled += count
+            if self._buffer[max(0, self._filled - 6) : self._filled].tobytes() in READY_BYTES:
+                return
+            if count < REST_BYTES:
+                self._resting.poll(REST_MS)
+
+    def _drop(self, used: int) -> None:
+        rest = self._buffer[used : self._filled].copy()
+        if len(self._buffer) > PIECE_BYTES + SLACK_BYTES > len(rest) + SLACK_BYTES:
+            # a very large row is complete
+            self._buffer = np.zeros(PIECE_BYTES + SLACK_BYTES, np.uint8)
+        self._filled = len(rest)
+        self._buffer[: self._filled] = rest
+
+    def _grow(self) -> None:
+        """Grows the buffer for a row that is larger."""
+        if self._filled < len(self._buffer) - SLACK_BYTES:
+            return
+        larger = np.zeros(2 * len(self._buffer), np.uint8)
+        larger[: self._filled] = self._buffer[: self._filled]
+        self._buffer = larger
+
+
+def _error_of(content: bytes) -> psycopg.Error:
+    """Returns the class of the server's error; its message is left out, as it may quote a row."""
+    fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in content.split(b"\0")}
+    try:
+        return psycopg.errors.lookup(fields.get(b"C", ""))()
+    except KeyError:
+        return psycopg.errors.lookup("XX000")()
 
 
 @dataclass(slots=True)

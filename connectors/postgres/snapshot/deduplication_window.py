@@ -1,4 +1,5 @@
-"""Decides which snapshot rows, read beside the stream, may still be emitted, and when."""
+"""Decides which snapshot rows, read beside the stream, may still be emitted, and when: by their
+keys, or in a table without a key by holding the changes back."""
 
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from headwater.core_log.rows.decimal_nan import declare_nan_columns
 TOUCHED_BYTES_MAX = 32 << 20
 """Limit of the bytes of streamed keys during one window: some millions of keys. It takes a
 transaction of about as many rows, or a stream that is far behind."""
+HELD_BYTES_MAX, CHANGE_BYTES = 64 << 20, 32
+"""Limit of the buffered changes, and approximate size of each beside its row."""
 
 
 @dataclass(slots=True)
@@ -109,3 +112,38 @@ class StreamedKeys:
         keys, form = own_copy(changes.keys), declare_nan_columns(changes.schema).arrow
         for window in self._windows:
             window.note_keys(keys, form)
+
+
+@dataclass(slots=True)
+class KeylessBuffer:
+    """A buffer of changes. Rows without a key cannot be matched with the stream. So the table is
+    truncated in the log, filled with the rows of one snapshot, and then gets the changes that
+    the snapshot does not see. If the buffer is full, the snapshot starts again."""
+
+    earlier: Int64Array
+    """Earlier transactions that touched the table and might not be seen."""
+    is_overrun: bool = False
+    _changes: list[tuple[TableChanges, Int64Array]] = field(default_factory=list)
+    _bytes: int = 0
+
+    def saw(self, changes: TableChanges, xids: Int64Array) -> None:
+        self._changes.append((changes, xids))
+        self._bytes += changes.rows.nbytes + CHANGE_BYTES * len(changes)
+        self.is_overrun = self._bytes > HELD_BYTES_MAX
+
+    def can_be_read_under(self, snapshot: PgSnapshot) -> bool:
+        return bool(snapshot.sees(self.earlier).all())
+
+    def later(self, snapshot: PgSnapshot) -> list[TableChanges]:
+        """Returns the changes that the snapshot does not see, in order."""
+        found = []
+        for changes, xids in self._changes:
+            kept = changes.filter(pa.array(~snapshot.sees(xids)))
+            if len(kept):
+                found.append(kept)
+        return found
+
+    def given_back(self) -> list[TableChanges]:
+        """Returns all changes of a snapshot that was given up."""
+        found, self._changes = [changes for changes, _ in self._changes], []
+        return found

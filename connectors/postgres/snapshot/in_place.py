@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
 from headwater.connectors.postgres.schema_history import table_definition
 from headwater.connectors.postgres.schema_history.table_definition import TableForm
-from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.connectors.postgres.server.connection import PgConnection, is_of_rows
 from headwater.connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
 from headwater.connectors.postgres.snapshot.deduplication_window import (
     DeduplicationWindow,
@@ -20,7 +20,6 @@ from headwater.connectors.postgres.snapshot.deduplication_window import (
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJobs
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
-from headwater.connectors.postgres.snapshot.row_errors import is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, statement_of
 from headwater.connectors.postgres.snapshot.transaction import (
     SnapshotTransaction,

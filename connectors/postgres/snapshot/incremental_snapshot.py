@@ -15,11 +15,11 @@ from headwater.connectors.postgres.schema_history.table_definition import (
     OTHER_KEY,
     Cause,
 )
-from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.connectors.postgres.server.connection import PgConnection, broken_off, is_of_rows
 from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
+from headwater.connectors.postgres.snapshot.deduplication_window import KeylessBuffer
 from headwater.connectors.postgres.snapshot.in_place import InPlaceChanges
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
-from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
 from headwater.connectors.postgres.snapshot.pending_chunks import (
     PendingChunk,
     PendingChunks,
@@ -27,11 +27,10 @@ from headwater.connectors.postgres.snapshot.pending_chunks import (
 )
 from headwater.connectors.postgres.snapshot.progress import PREFIX, Pages, TableSnapshotProgress
 from headwater.connectors.postgres.snapshot.rereads import Rereads
-from headwater.connectors.postgres.snapshot.row_errors import broken_off, is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
 from headwater.connectors.schema_policies import CHANGE_KEY
-from headwater.connectors.snapshot.paused_snapshots import PausedSnapshots
+from headwater.connectors.snapshot.time_window import PausedSnapshots
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import Control
 from headwater.core_log.foundation.array_types import Int64Array

@@ -12,7 +12,13 @@ import pyarrow as pa
 from psycopg import sql
 
 from headwater.connectors.postgres.catalog import CapturedTable
-from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.connection import (
+    CHANGED,
+    PgConnection,
+    broken_off,
+    in_our_words,
+    is_of_rows,
+)
 from headwater.connectors.postgres.server.lsn import EPOCH, PgSnapshot
 from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
 from headwater.connectors.postgres.snapshot.chunk_planner import (
@@ -28,7 +34,6 @@ from headwater.connectors.postgres.snapshot.progress import (
     chunks_of,
     part_of,
 )
-from headwater.connectors.postgres.snapshot.row_errors import CHANGED, broken_off, is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
 from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.client.gather import let_go, together

@@ -8,8 +8,7 @@ from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
 from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.connectors.postgres.snapshot.chunk_planner import TableSize
-from headwater.connectors.postgres.snapshot.deduplication_window import StreamedKeys
-from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from headwater.connectors.postgres.snapshot.deduplication_window import KeylessBuffer, StreamedKeys
 from headwater.connectors.postgres.snapshot.progress import (
     Chunk,
     LeafProgress,

@@ -12,8 +12,7 @@ from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgres
 from headwater.connectors.postgres.snapshot.rereads import Rereads
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, verbatim
 from headwater.connectors.source import CONTROL, REFUSED, Control, Remark
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"

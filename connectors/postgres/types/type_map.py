@@ -13,6 +13,7 @@ from headwater.connectors.postgres.types.builtin import (
     LEFT_OUT_IN_ARRAYS,
     builtin_reading,
     extension_reading,
+    hstore_reading,
 )
 from headwater.connectors.postgres.types.column_reader import (
     BYTES,
@@ -21,8 +22,7 @@ from headwater.connectors.postgres.types.column_reader import (
     as_type,
     text_reading,
 )
-from headwater.connectors.postgres.types.hstore import hstore_reading
-from headwater.connectors.postgres.types.interval import interval_reading
+from headwater.connectors.postgres.types.datetime import interval_reading
 from headwater.connectors.postgres.types.numeric import money_reading
 from headwater.core_log.rows.decimal_nan import as_text
 

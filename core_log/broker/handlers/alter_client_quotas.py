@@ -16,8 +16,8 @@ from headwater.core_log.protocol.messages.alter_client_quotas import (
     QuotaAlteration,
     QuotaAlterationResult,
 )
+from headwater.core_log.replication.access_changes import EntityParts, QuotaChanges, alter_quotas
 from headwater.core_log.replication.decisions import RequestRefusal
-from headwater.core_log.replication.quota_changes import EntityParts, QuotaChanges, alter_quotas
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

@@ -15,12 +15,12 @@ from headwater.core_log.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from headwater.core_log.replication.decisions import RequestRefusal
-from headwater.core_log.replication.users import (
+from headwater.core_log.replication.access_changes import (
     CredentialRemoval,
     NewCredential,
     alter_credentials,
 )
+from headwater.core_log.replication.decisions import RequestRefusal
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

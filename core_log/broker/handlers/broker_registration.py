@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.foundation.errors import HeadwaterError
-from headwater.core_log.protocol.member_messages import (
+from headwater.core_log.protocol.inter_broker_messages import (
     BrokerRegistrationResponse,
     MemberRegistrationRequest,
 )

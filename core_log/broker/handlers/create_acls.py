@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from headwater.core_log.replication.acl_changes import create_acls
+from headwater.core_log.replication.access_changes import create_acls
 from headwater.core_log.replication.decisions import RequestRefusal
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from headwater.core_log.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from headwater.core_log.replication.acl_changes import delete_acls
+from headwater.core_log.replication.access_changes import delete_acls
 from headwater.core_log.replication.decisions import RequestRefusal
 from headwater.core_log.security.acls import Acl
 

@@ -14,7 +14,7 @@ from headwater.core_log.protocol.messages.describe_user_scram_credentials import
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from headwater.core_log.replication.users import NUMBER_OF, rounds_of
+from headwater.core_log.replication.access_changes import NUMBER_OF, rounds_of
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

@@ -19,7 +19,7 @@ from headwater.core_log.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from headwater.core_log.replication.decisions import RequestRefusal
-from headwater.core_log.replication.leader_elections import ElectionType
+from headwater.core_log.replication.elections import ElectionType
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

@@ -40,11 +40,10 @@ from headwater.core_log.protocol.fetch_frames import (
     read_fetch,
     write_fetch_answer,
 )
+from headwater.core_log.protocol.inter_broker_messages import NO_SESSION
 from headwater.core_log.protocol.messages.fetch import FetchRequest
-from headwater.core_log.protocol.replica_fetch import NO_SESSION
-from headwater.core_log.replication.leader import Leader
+from headwater.core_log.replication.leader import Leader, choose_read_replica
 from headwater.core_log.replication.metadata import METADATA_TOPIC
-from headwater.core_log.replication.read_replica import choose_read_replica
 from headwater.core_log.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:

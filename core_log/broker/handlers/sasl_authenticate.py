@@ -18,7 +18,7 @@ from headwater.core_log.protocol.messages.sasl_authenticate import (
 )
 from headwater.core_log.security.login import Exchange, Login, LoginSession
 from headwater.core_log.security.principal import ANONYMOUS, CLUSTER, LOCAL, Principal
-from headwater.core_log.security.scram import AuthenticationFailed
+from headwater.core_log.security.sasl_mechanisms import AuthenticationFailed
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

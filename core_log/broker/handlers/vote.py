@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.quorum_messages import read_vote_request, vote_response
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.member_messages import MemberVoteRequest, MemberVoteResponse
+from headwater.core_log.protocol.inter_broker_messages import MemberVoteRequest, MemberVoteResponse
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

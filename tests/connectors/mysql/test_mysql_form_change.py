@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from headwater.connectors.mysql.schema_history.form_change import kinds_of_change
+from headwater.connectors.mysql.schema_history.stream_forms import kinds_of_change
 from headwater.connectors.mysql.server.catalog import MysqlCatalog
 from headwater.connectors.mysql.server.connection import connect
 from headwater.core_log.model.table_schema import TableId

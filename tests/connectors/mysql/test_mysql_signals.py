@@ -5,7 +5,7 @@ from contextlib import aclosing
 import pytest
 
 from headwater.connectors.mysql.source import MysqlSource
-from headwater.connectors.snapshot.paused_snapshots import PAUSED
+from headwater.connectors.snapshot.time_window import PAUSED
 from headwater.connectors.source import Control, Remark, SourceReport
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId

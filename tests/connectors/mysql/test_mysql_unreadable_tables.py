@@ -13,8 +13,7 @@ from headwater.connectors.mysql.source import MysqlSource
 from headwater.connectors.snapshot import unreadable_tables
 from headwater.connectors.snapshot.unreadable_tables import UNREADABLE
 from headwater.connectors.source import Control, Remark, SourceReport
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.mysql.conftest import MysqlGuest
 from tests.connectors.mysql.streams import MysqlStory, source_context

@@ -7,8 +7,7 @@ import pytest
 from headwater.connectors.postgres.doctor.doctor import examine
 from headwater.connectors.postgres.publication.monitor import REFUSED
 from headwater.connectors.source import Remark, SourceReport
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected, SourceUnavailable
 from tests.connectors.postgres.publication.test_changed_publications import ending, settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.source_session import story

@@ -7,7 +7,7 @@ from headwater.core_log.broker.broker import Broker
 from headwater.core_log.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headwater.core_log.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headwater.core_log.protocol.messages.describe_acls import DescribeAclsRequest
-from headwater.core_log.replication.acl_changes import CHANGES_PER_REQUEST_MAX, create_acls
+from headwater.core_log.replication.access_changes import CHANGES_PER_REQUEST_MAX, create_acls
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.security.acls import (
     Acl,

@@ -20,7 +20,7 @@ from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, Lo
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.protocol.member_messages import MemberRegistrationRequest
+from headwater.core_log.protocol.inter_broker_messages import MemberRegistrationRequest
 from headwater.core_log.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from headwater.core_log.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from headwater.core_log.protocol.messages.broker_registration import (

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.core_log.broker import replica_fetcher
 from headwater.core_log.broker.replica_copy import ReplicaCopy
-from headwater.core_log.protocol.replica_fetch import ReplicaFetchPartitionResponse
+from headwater.core_log.protocol.inter_broker_messages import ReplicaFetchPartitionResponse
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
 from headwater.core_log.replication.follower import FollowerFetch

@@ -23,13 +23,13 @@ from headwater.core_log.protocol.messages.describe_quorum import (
     DescribeQuorumTopic,
 )
 from headwater.core_log.records.record_codec import decode_batch
-from headwater.core_log.replication.metadata import METADATA_TOPIC
-from headwater.core_log.replication.quorum import ElectionState
-from headwater.core_log.replication.quorum_state import (
+from headwater.core_log.replication.ballots import (
     FILE_NAME,
+    ElectionState,
     read_quorum_state,
     write_quorum_state,
 )
+from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.storage.properties import decode_uuid
 from tests.builders import DATA
 from tests.core_log.broker.in_memory import started

@@ -11,13 +11,7 @@ from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.replica_fetches import ReplicaSession, ReplicaSessions
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import FetchFrame
-from headwater.core_log.protocol.messages.fetch import ForgottenTopic, ReplicaState
-from headwater.core_log.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from headwater.core_log.protocol.replica_fetch import (
+from headwater.core_log.protocol.inter_broker_messages import (
     FULL_FETCH,
     NO_SESSION,
     NO_SESSION_EPOCH,
@@ -26,6 +20,12 @@ from headwater.core_log.protocol.replica_fetch import (
     ReplicaFetchRequest,
     ReplicaFetchTopic,
     next_session_epoch,
+)
+from headwater.core_log.protocol.messages.fetch import ForgottenTopic, ReplicaState
+from headwater.core_log.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
 )
 from headwater.core_log.replication.decisions import NewTopic, TopicReference
 from headwater.core_log.replication.leader import Leader

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.client import KafkaLog, read_replicas
+from headwater.core_log.client import KafkaLog, fetcher
 from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.fetch import (
@@ -96,7 +96,7 @@ async def test_a_replica_that_is_gone_is_left_for_the_leader() -> None:
 
 async def test_the_leader_is_asked_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lease_s = 0.2
-    monkeypatch.setattr(read_replicas, "LEASE_S", lease_s)
+    monkeypatch.setattr(fetcher, "LEASE_S", lease_s)
     script = Script()
     log = script.log("b")
     await read(log)

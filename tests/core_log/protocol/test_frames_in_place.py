@@ -20,6 +20,12 @@ from headwater.core_log.protocol.frames import (
     read_request_header,
     read_response_header,
 )
+from headwater.core_log.protocol.inter_broker_messages import (
+    ReplicaFetchPartition,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaFetchTopic,
+)
 from headwater.core_log.protocol.message import decode, encode
 from headwater.core_log.protocol.messages.fetch import (
     FetchPartition,
@@ -40,12 +46,6 @@ from headwater.core_log.protocol.produce_frames import (
     ProducePart,
     read_produce,
     write_produce_answer,
-)
-from headwater.core_log.protocol.replica_fetch import (
-    ReplicaFetchPartition,
-    ReplicaFetchRequest,
-    ReplicaFetchResponse,
-    ReplicaFetchTopic,
 )
 
 

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from headwater.core_log.replication.ballots import NOBODY
+from headwater.core_log.replication.ballots import NOBODY, ElectionState
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
-    ElectionState,
     EndQuorumEpochMessage,
     Message,
     QuorumAnswer,

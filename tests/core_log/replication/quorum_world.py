@@ -7,11 +7,10 @@ from itertools import count
 from random import Random
 from uuid import UUID
 
-from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer
-from headwater.core_log.replication.divergence import EpochEnd, needs_snapshot
+from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer, ElectionState
+from headwater.core_log.replication.follower import EpochEnd, needs_snapshot
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
-    ElectionState,
     EndQuorumEpochMessage,
     Message,
     Quorum,

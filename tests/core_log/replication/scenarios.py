@@ -4,8 +4,7 @@ the indented ones its effects."""
 from pathlib import Path
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.divergence import EpochEnd, find_divergence
-from headwater.core_log.replication.follower import Follower
+from headwater.core_log.replication.follower import EpochEnd, Follower, find_divergence
 from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal, Leader
 from headwater.core_log.replication.metadata_records import Assignment
 from headwater.core_log.storage.leader_epochs import EpochCache

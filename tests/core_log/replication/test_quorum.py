@@ -5,11 +5,10 @@ from uuid import UUID
 import pytest
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer
-from headwater.core_log.replication.divergence import EpochEnd
+from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer, ElectionState
+from headwater.core_log.replication.follower import EpochEnd
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
-    ElectionState,
     EndQuorumEpochMessage,
     LeaderChange,
     Quorum,

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis.strategies import integers
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.ballots import Ballot
+from headwater.core_log.replication.ballots import Ballot, ElectionState
 from headwater.core_log.replication.quorum import (
-    ElectionState,
     Quorum,
     QuorumEffects,
     QuorumRefusal,

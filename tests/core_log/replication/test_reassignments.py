@@ -10,8 +10,8 @@ from headwater.core_log.replication.decisions import (
     NewTopic,
     RequestRefusal,
 )
+from headwater.core_log.replication.elections import ElectionType
 from headwater.core_log.replication.leader import InSyncProposal
-from headwater.core_log.replication.leader_elections import ElectionType
 from headwater.core_log.replication.metadata import NO_LEADER
 from headwater.core_log.replication.metadata_records import PartitionRecord
 from tests.core_log.replication.controller_in_memory import Scene

@@ -19,9 +19,8 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication import controller, elections
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
-from headwater.core_log.replication.divergence import find_divergence
 from headwater.core_log.replication.elections import ElectionRules, change_in_sync, change_of
-from headwater.core_log.replication.follower import Follower, FollowerFetch
+from headwater.core_log.replication.follower import Follower, FollowerFetch, find_divergence
 from headwater.core_log.replication.leader import InSyncProposal, Leader
 from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
 from headwater.core_log.replication.metadata_records import (

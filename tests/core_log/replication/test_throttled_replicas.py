@@ -3,9 +3,13 @@
 import pytest
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.replication_throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS
+from headwater.core_log.model.replication_throttle import (
+    EVERY,
+    FOLLOWER_REPLICAS,
+    LEADER_REPLICAS,
+    partitions_on,
+)
 from headwater.core_log.replication.config_keys import ConfigSource
-from headwater.core_log.replication.throttled_replicas import EVERY, partitions_on
 from headwater.core_log.replication.topic_config import TopicConfigs
 
 KEYS = pytest.mark.parametrize("key", [LEADER_REPLICAS, FOLLOWER_REPLICAS])

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from headwater.core_log.broker.client_quotas import ClientQuotas
-from headwater.core_log.security.quotas import DEFAULT, QuotaEntity, QuotaKey
-from headwater.core_log.security.rates import SampledRate
+from headwater.core_log.security.quotas import DEFAULT, QuotaEntity, QuotaKey, SampledRate
 from tests.fakes import SimulatedClock
 
 USERS, CLIENTS = ("alice", "bob", "*", "-"), ("app", "etl", "*", "-")

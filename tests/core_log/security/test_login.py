@@ -10,7 +10,7 @@ from headwater.core_log.security.login import (
     SASL_HANDSHAKE,
     Login,
 )
-from headwater.core_log.security.plain import PlainServer
+from headwater.core_log.security.sasl_mechanisms import PlainServer
 from tests.core_log.security.test_plain import find
 
 

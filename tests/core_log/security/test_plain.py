@@ -2,9 +2,12 @@
 
 import pytest
 
-from headwater.core_log.security.plain import PlainServer
-from headwater.core_log.security.scram import AuthenticationFailed, ScramCredential
-from tests.core_log.security.test_scram import credential
+from headwater.core_log.security.sasl_mechanisms import (
+    AuthenticationFailed,
+    PlainServer,
+    ScramCredential,
+)
+from tests.core_log.security.test_sasl_mechanisms import credential
 
 
 def find(user: str) -> tuple[str, ScramCredential]:

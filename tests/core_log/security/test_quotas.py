@@ -10,10 +10,11 @@ from headwater.core_log.security.quotas import (
     Meter,
     QuotaEntity,
     QuotaTable,
+    SampledRate,
+    TokenBucket,
     entity_of,
     normal_address,
 )
-from headwater.core_log.security.rates import SampledRate, TokenBucket
 from tests.core_log.security.quota_use import answers, random_use
 
 ORDER = (

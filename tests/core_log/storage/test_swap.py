@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from headwater.core_log.foundation.errors import StorageFailed
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
-from headwater.core_log.storage.cleaned_segment import CleanedSegment
 from headwater.core_log.storage.files import Files
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.segment import LOG
 from headwater.core_log.storage.store import Store
-from headwater.core_log.storage.swap import cleaned_path
+from headwater.core_log.storage.swap import CleanedSegment, cleaned_path
 from tests.builders import TOPIC_ID, append, open_log, open_store, sync, values_of
 from tests.fakes import FaultyFiles, MemoryFiles, PowerCut
 

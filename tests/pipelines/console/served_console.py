@@ -13,8 +13,7 @@ from urllib.parse import unquote
 from pydantic import TypeAdapter
 from starlette.routing import Match, Route
 
-from headwater.pipelines.console.console_context import ConsoleSources
-from headwater.pipelines.console.console_route import API
+from headwater.pipelines.console.console_route import API, ConsoleSources
 from headwater.pipelines.console.console_server import ConsoleServer
 from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
 from headwater.pipelines.console.live_status import FindOwner

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.client.cluster_description import ClusterDescription
+from headwater.core_log.client.cluster_admin import ClusterDescription
 from headwater.pipelines.console.connect_view import file_settings
 from headwater.pipelines.running.owner_client import LockHolder
 from tests.memory_log import MemoryLog

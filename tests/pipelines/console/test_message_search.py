@@ -20,9 +20,9 @@ from headwater.pipelines.console.message_search import (
     LookBudget,
     MessageFilter,
     MessagePage,
+    MessageTail,
     search,
 )
-from headwater.pipelines.console.message_tail import MessageTail
 from headwater.pipelines.console.shown_records import RecordReader, ShownRecord
 from headwater.pipelines.console.topic_pages import table_topics
 from headwater.pipelines.terminal.starting_points import resolve
@@ -378,8 +378,8 @@ def test_dead_letters_are_hidden_among_messages_while_any_column_is(served: Serv
 def test_a_tail_shows_what_comes_and_counts_the_rest(
     served: ServedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.pipelines.console.message_tail.SHOWN_MAX", 2)
-    monkeypatch.setattr("headwater.pipelines.console.message_tail.INTERVAL_S", 0)
+    monkeypatch.setattr("headwater.pipelines.console.message_search.SHOWN_MAX", 2)
+    monkeypatch.setattr("headwater.pipelines.console.message_search.INTERVAL_S", 0)
     write_orders(served, 1)
     place = TopicPartition(TOPIC, 0)
 

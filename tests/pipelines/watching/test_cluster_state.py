@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from headwater.core_log.client.cluster_description import (
+from headwater.core_log.client.cluster_admin import (
     BrokerDescription,
     ClusterDescription,
     QuorumDescription,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
-from headwater.core_log.client.throttle_admin import BrokerRate, ThrottledTopic
+from headwater.core_log.client.quota_admin import BrokerRate, ThrottledTopic
 from headwater.core_log.foundation.errors import LogRejected
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from headwater.connectors.postgres.doctor.doctor import examine
 from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.settings import PostgresSettings
-from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Diagnostic
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
 from tests.databases import Guest
 

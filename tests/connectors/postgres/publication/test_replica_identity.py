@@ -3,7 +3,7 @@ not taken for null, and doctor says which partitions send too little."""
 
 from headwater.connectors.postgres.doctor.doctor import examine
 from headwater.connectors.source import Remark, SourceReport
-from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Diagnostic
 from tests.connectors.postgres.publication.test_changed_publications import settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.source_session import events_of, story

@@ -11,7 +11,7 @@ from headwater.connectors.postgres.discovery import look
 from headwater.connectors.postgres.publication.monitor import LOOK_MS, NEW_TABLES, REFUSED
 from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.source import Remark, SourceReport
-from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Diagnostic
 from headwater.pipelines.terminal import exit_codes
 from tests.connectors.postgres.publication.test_changed_publications import settings_of, watching
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal

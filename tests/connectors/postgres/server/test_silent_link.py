@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from headwater.connectors.postgres.server.connection import PgConnection, connect
-from headwater.connectors.postgres.snapshot.copy_socket import taken_over
+from headwater.connectors.postgres.snapshot.copy import taken_over
 from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
 from headwater.connectors.postgres.wal.transport import open_line
 from headwater.core_log.foundation.errors import SourceUnavailable

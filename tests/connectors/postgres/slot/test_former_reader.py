@@ -16,8 +16,7 @@ from headwater.connectors.postgres.slot.former_reader import FormerReader, once_
 from headwater.connectors.postgres.slot.replication_slot import reader_name
 from headwater.connectors.postgres.slot.resume_check import check_resume
 from headwater.connectors.source import Remark, SourceReport
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.errors import Diagnostic, SourceUnavailable
 from tests.connectors.postgres.snapshot.table_log import source_of
 from tests.databases import Guest
 

@@ -9,12 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from headwater.connectors.postgres.snapshot import deduplication_window, keyless_buffer
+from headwater.connectors.postgres.snapshot import deduplication_window
 from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.source import Control, Remark, SourceReport
-from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import Diagnostic, SourceRejected
 from headwater.core_log.model.table_schema import TableId
 from tests.budget import PATIENCE_S
 from tests.connectors.postgres.snapshot.table_log import (
@@ -53,7 +52,7 @@ async def test_rows_beyond_the_limits_of_memory_are_read_again(
     guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deduplication_window, "TOUCHED_BYTES_MAX", 100)
-    monkeypatch.setattr(keyless_buffer, "HELD_BYTES_MAX", 40)
+    monkeypatch.setattr(deduplication_window, "HELD_BYTES_MAX", 40)
     guest.execute(*ORDERS, *AUDIT)
     guest.publish()
     folded = Folded()

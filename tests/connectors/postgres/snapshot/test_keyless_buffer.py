@@ -11,9 +11,9 @@ from headwater.connectors.postgres.catalog import FULL, CapturedTable, Catalog
 from headwater.connectors.postgres.events.source_block import SourceOrigin
 from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.deduplication_window import KeylessBuffer
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob
-from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
 from headwater.connectors.postgres.snapshot.progress import LeafProgress
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.types.type_map import TypeMap
@@ -103,7 +103,9 @@ async def test_changes_are_given_back_when_the_reading_is_given_up(
 async def test_a_full_buffer_ends_the_reading_which_begins_anew(
     incremental: IncrementalSnapshot, job: SnapshotJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)
+    monkeypatch.setattr(
+        "headwater.connectors.postgres.snapshot.deduplication_window.HELD_BYTES_MAX", 100
+    )
     hold = job.hold
     assert hold is not None and not incremental.saw(inserted(1), by(7))
 

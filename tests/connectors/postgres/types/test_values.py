@@ -12,10 +12,10 @@ from headwater.connectors.postgres.types.builtin import (
     bits_reading,
     builtin_reading,
     extension_reading,
+    hstore_reading,
 )
 from headwater.connectors.postgres.types.column_reader import TypeReader
-from headwater.connectors.postgres.types.hstore import hstore_reading
-from headwater.connectors.postgres.types.interval import interval_reading
+from headwater.connectors.postgres.types.datetime import interval_reading
 from headwater.connectors.postgres.types.numeric import money_reading, numeric_reading
 from headwater.connectors.postgres.types.type_map import PgType, TypeMap
 from headwater.core_log.rows.rejects import UNFIT

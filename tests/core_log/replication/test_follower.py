@@ -7,8 +7,12 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
 from headwater.core_log.foundation.errors import OffsetOutOfRange
-from headwater.core_log.replication.divergence import EpochEnd, find_divergence, needs_snapshot
-from headwater.core_log.replication.follower import Follower
+from headwater.core_log.replication.follower import (
+    EpochEnd,
+    Follower,
+    find_divergence,
+    needs_snapshot,
+)
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata_records import Assignment
 from headwater.core_log.storage.leader_epochs import EpochCache

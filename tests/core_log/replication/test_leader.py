@@ -2,9 +2,8 @@
 
 import pytest
 
-from headwater.core_log.replication.leader import Leader
+from headwater.core_log.replication.leader import Leader, choose_read_replica
 from headwater.core_log.replication.metadata_records import Assignment
-from headwater.core_log.replication.read_replica import choose_read_replica
 
 RACKS = {1: "a", 2: "b", 3: "b", 4: None}
 

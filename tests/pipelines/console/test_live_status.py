@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.pipelines.console.status_past import MINUTE, SECOND, SECONDS_MAX, StatusPast
+from headwater.pipelines.console.live_status import MINUTE, SECOND, SECONDS_MAX, StatusPast
 
 START_MS = 1_700_000_040_000  # the beginning of a minute
 ORDERS = "public.orders"

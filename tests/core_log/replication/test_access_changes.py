@@ -4,16 +4,16 @@ import pytest
 
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.protocol.error_codes import ErrorCode
-from headwater.core_log.replication.metadata import MetadataImage
-from headwater.core_log.replication.metadata_records import decode_record, encode_record
-from headwater.core_log.replication.users import (
+from headwater.core_log.replication.access_changes import (
     CredentialRemoval,
     NewCredential,
     alter_credentials,
     credential_in,
     rounds_of,
 )
-from headwater.core_log.security.scram import credential_of
+from headwater.core_log.replication.metadata import MetadataImage
+from headwater.core_log.replication.metadata_records import decode_record, encode_record
+from headwater.core_log.security.sasl_mechanisms import credential_of
 
 SALT, SALTED = b"salt", b"\x01" * 32
 CODES = dict[str, ErrorCode]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core_log.links.sasl import Scram
-from headwater.core_log.security.scram import (
+from headwater.core_log.security.sasl_mechanisms import (
     DEFAULT_ROUNDS,
     HASHES,
     AuthenticationFailed,

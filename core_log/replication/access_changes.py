@@ -1,19 +1,26 @@
-"""Decisions about the users of SASL/SCRAM, as Kafka's controller takes them."""
+"""Decisions about ACLs, users of SASL/SCRAM and quotas of clients, as Kafka's controller takes
+them."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
 
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import Decision, RequestRefusal
-from headwater.core_log.replication.metadata import MetadataImage
+from headwater.core_log.replication.metadata import MetadataImage, acl_record
 from headwater.core_log.replication.metadata_records import (
+    ClientQuotaRecord,
     MetadataRecord,
+    RemoveAclRecord,
     RemoveScramRecord,
     ScramRecord,
 )
+from headwater.core_log.security.acls import Acl, AclFilter, problem_of
 from headwater.core_log.security.principal import RESERVED_NAMES
-from headwater.core_log.security.scram import (
+from headwater.core_log.security.quotas import InvalidQuota, QuotaEntity, check_value, entity_of
+from headwater.core_log.security.sasl_mechanisms import (
     ROUNDS_MAX,
     ROUNDS_MIN,
     ScramCredential,
@@ -24,6 +31,10 @@ MECHANISMS: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Kafka's numbers of the mechanisms."""
 NUMBER_OF = {name: number for number, name in MECHANISMS.items()}
 TWICE = "A user credential cannot be altered twice in the same request"
+CHANGES_PER_REQUEST_MAX = 10_000
+
+EntityParts = tuple[tuple[str, str | None], ...]
+"""Types and names of an entity, as a request has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +133,100 @@ def rounds_of(image: MetadataImage, user: str) -> Mapping[str, int]:
         for mechanism in MECHANISMS.values()
         if (user, mechanism) in image.scram
     }
+
+
+def create_acls(
+    image: MetadataImage, wanted: Sequence[Acl], new_id: Callable[[], UUID]
+) -> Decision[list[RequestRefusal | None] | RequestRefusal]:
+    """Returns the refusal of each ACL, or None; one that exists already is created again without a
+    record."""
+    if len(wanted) > CHANGES_PER_REQUEST_MAX:
+        return Decision(_too_many())
+    known = set(image.acls.values())
+    answer = list[RequestRefusal | None]()
+    records = list[MetadataRecord]()
+    for acl in wanted:
+        problem = problem_of(acl)
+        if problem is not None:
+            answer.append(RequestRefusal(ErrorCode.INVALID_REQUEST, problem))
+            continue
+        if acl not in known:
+            known.add(acl)
+            records.append(acl_record(new_id(), acl))
+        answer.append(None)
+    return Decision(answer, records)
+
+
+def delete_acls(
+    image: MetadataImage, filters: Sequence[AclFilter]
+) -> Decision[list[list[Acl]] | RequestRefusal]:
+    """Returns the removed ACLs of each filter; one that two filters match is in both answers."""
+    answer = [[acl for acl in image.acls.values() if each.matches(acl)] for each in filters]
+    chosen = {acl for acls in answer for acl in acls}
+    if len(chosen) > CHANGES_PER_REQUEST_MAX:
+        return Decision(_too_many())
+    records = [RemoveAclRecord(acl_id) for acl_id, acl in image.acls.items() if acl in chosen]
+    return Decision(answer, list(records))
+
+
+def _too_many() -> RequestRefusal:
+    return RequestRefusal(
+        ErrorCode.INVALID_REQUEST, f"More than {CHANGES_PER_REQUEST_MAX} ACLs in one request"
+    )
+
+
+class QuotaChanges(NamedTuple):
+    """An entity with new values by key; None removes one."""
+
+    parts: EntityParts
+    values: tuple[tuple[str, float | None], ...]
+
+
+def alter_quotas(
+    image: MetadataImage, wanted: Sequence[QuotaChanges]
+) -> Decision[dict[EntityParts, RequestRefusal | None] | RequestRefusal]:
+    """Returns the refusal of each entity, or None. An entity with a refusal does not change; one
+    that is named again is refused, and its first changes are made. A key that is named twice gets
+    the same words. All as in Kafka."""
+    if sum(len(each.values) for each in wanted) > CHANGES_PER_REQUEST_MAX:
+        return Decision(_refused(f"More than {CHANGES_PER_REQUEST_MAX} quotas in one request"))
+    answer: dict[EntityParts, RequestRefusal | None] = {}
+    records: list[MetadataRecord] = []
+    for each in wanted:
+        if each.parts in answer:
+            answer[each.parts] = _refused(_twice(each.parts))
+            continue
+        try:
+            entity = entity_of(each.parts)
+            records += _changes(image, entity, each)
+            answer[each.parts] = None
+        except InvalidQuota as error:
+            answer[each.parts] = _refused(str(error))
+    return Decision(answer, records)
+
+
+def _changes(
+    image: MetadataImage, entity: QuotaEntity, wanted: QuotaChanges
+) -> list[MetadataRecord]:
+    values = dict[str, float | None]()
+    for key, value in wanted.values:
+        if key in values:
+            raise InvalidQuota(_twice(wanted.parts))
+        values[key] = value if value is None else float(value)
+    known = image.quotas.get(entity, {})
+    records = list[MetadataRecord]()
+    for key, value in values.items():
+        if value is not None:
+            check_value(entity, key, value)
+        if value != known.get(key):
+            records.append(ClientQuotaRecord(*entity, key=str(key), value=value))
+    return records
+
+
+def _refused(message: str) -> RequestRefusal:
+    return RequestRefusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def _twice(parts: EntityParts) -> str:
+    inner = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in parts)
+    return f"Ignoring duplicate entity ClientQuotaEntity(entries={{{inner}}})"

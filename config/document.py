@@ -301,7 +301,8 @@ def fault_of(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
 
 
 def bare_line(text: str, text_position: TextPosition) -> tuple[str, int]:
-    """Of a file that is no tree yet: only the key that a line begins with is surely no secret."""
+    """Returns the line of a file that is no tree yet: only the key that it begins with is surely no
+    secret."""
     begin = _line_start(text, text_position.line - 1)
     line = text[begin : begin + COMPARED_MAX].partition("\n")[0].rstrip()
     head = re.match(r"[ \t]*(?:- +)*(?:[A-Za-z_][\w.-]*:(?= |$))?", line)[0]  # type: ignore[index]

@@ -11,7 +11,7 @@ from headwater.core_log.foundation.settings import explanations_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = {"type": "string", "pattern": r"\$\{"}
-"""What any value may be instead of itself."""
+"""A reference, which any value may be instead of itself."""
 
 
 def pipeline_schema(

@@ -14,7 +14,7 @@ from headwater.core_log.foundation.errors import ConfigError
 MISTAKES_SHOWN_MAX = 100
 
 KeyPath = tuple[str | int, ...]
-"""Of mappings and lists, from the root of a file."""
+"""Keys of mappings and indexes of lists, from the root of a file."""
 
 
 class Code(Enum):
@@ -122,7 +122,7 @@ class Mistake:
     _: KW_ONLY
     code: Code
     keys: KeyPath = ()
-    """What leads to the key or the value that it is about."""
+    """The path of the key or the value that it is about."""
     excerpt: tuple[str, int] | None = None
     """The line without what may be secret, and where a caret stands below it."""
 

@@ -27,7 +27,7 @@ def annotation_of(field: FieldInfo) -> Annotation:
 
 
 def members(annotation: Annotation) -> list[Annotation]:
-    """What a union can be, `Annotated` unwrapped; None left out."""
+    """Returns the members of a union, `Annotated` unwrapped; None left out."""
     if origin_of(annotation) in (Union, UnionType):
         found = [member for each in get_args(annotation) for member in members(each)]
         return [member for member in found if member is not NoneType]
@@ -100,7 +100,7 @@ def metadata_of(annotation: Annotation) -> tuple[Any, ...]:
 
 
 def origin_of(annotation: Annotation) -> Any:
-    """Of `tuple[str, ...]` it is tuple."""
+    """Returns the generic type: tuple for `tuple[str, ...]`."""
     return get_origin(annotation)
 
 

@@ -50,9 +50,9 @@ class Redaction:
 
 
 def secrets_in(value: str) -> set[str]:
-    """What must stay unsaid of a value that came from a reference: all of it, the password of a
-    URL on its own, and every long line of a key file. What is too short to be a secret, such as
-    the number of workers, would only blot out other numbers."""
+    """Returns the parts to hide of a value that came from a reference: all of it, the password of a
+    URL on its own, and every long line of a key file. Texts too short to be a secret, such as the
+    number of workers, would only blot out other numbers."""
     if len(value) < SECRET_MIN or NO_SECRET.fullmatch(value):
         return set()
     found = {value} | passwords_in(value)

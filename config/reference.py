@@ -83,8 +83,8 @@ def _inner(annotation: Any, infix: str) -> Iterator[tuple[str, type[BaseModel]]]
 
 
 def summary_of(component: type[Any]) -> str:
-    """What a source or sink is for, in one sentence: its module opens with it. The class begins
-    with what it guarantees."""
+    """Returns the purpose of a source or sink in one sentence: its module opens with it. The class
+    begins with what it guarantees."""
     module = inspect.getmodule(component)
     docstring = inspect.getdoc(module) if module else None
     words = one_line(docstring or inspect.getdoc(component) or "").split(". ")[0].rstrip(".")

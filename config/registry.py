@@ -41,8 +41,8 @@ def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]
 def load_settings(
     name: str, settings: Mapping[str, str], targets: Mapping[str, str], *, group: str
 ) -> type[Settings]:
-    """What may be set of a type. Of ours it is loaded without the class that does the work, and
-    all that comes with that."""
+    """Returns the settings class of a type. One of ours is loaded without the class that does the
+    work, and all that comes with that."""
     found: type[Settings]
     if name in settings:
         found = _name(name, settings[name])

@@ -111,7 +111,7 @@ class _Filling:
         )
 
     def value(self, reference: re.Match[str], node: ScalarNode) -> str | None:
-        """What a reference stands for; None, and a word about it, where that is nothing."""
+        """Returns the value of a reference; None, and a word about it, where there is none."""
         scheme, separator, rest = reference["body"].partition(":")
         if not reference["end"]:
             self.mistakes.append(

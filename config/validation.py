@@ -103,7 +103,7 @@ class Validator:
             yield _concat(mistakes)
 
     def _misread(self, annotation: Any, node: YamlNode) -> Iterator[Mistake]:
-        """What Python would take and a person does not mean: a number without a unit where a
+        """Finds what Python would take and a person does not mean: a number without a unit where a
         duration or a size is wanted, and `true` for 1."""
         if not isinstance(node, MappingNode):
             return
@@ -182,7 +182,7 @@ def _code(kind: str) -> Code:
 def _words(
     error: Mapping[str, Any], model: type[BaseModel], keys: KeyPath, node: YamlNode
 ) -> tuple[str, str]:
-    """What is so, and what to do. The value itself is never among the words."""
+    """Returns the problem and the hint. The value itself is never among the words."""
     kind, facts = str(error["type"]), error.get("ctx", {})
     if kind == "missing":
         return f"the key {str(keys[-1])!r} is missing", ""

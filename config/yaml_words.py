@@ -77,7 +77,8 @@ def default_words(field: FieldInfo) -> str:
 
 
 def type_words(field: FieldInfo) -> str:
-    """What may be written: `duration`, `number, at least 1`, `compact` or `delete`, ..."""
+    """Describes what may be written: `duration`, `number, at least 1`, `compact` or `delete`,
+    ..."""
     return _type(annotation_of(field))
 
 
@@ -114,7 +115,8 @@ NAMES: dict[Any, str] = {
 
 
 def _schema_words(schema: dict[str, Any]) -> str:
-    """What a schema made by hand allows: such types are written otherwise than they are kept."""
+    """Describes what a schema made by hand allows: such types are written otherwise than they are
+    kept."""
     found = {
         "keys with values" if each.get("type") == "object" else "text"
         for each in schema.get("anyOf", [schema])

@@ -146,8 +146,8 @@ def main() -> NoReturn:
 
 
 def open_closed_streams() -> None:
-    """Who starts us may have closed some of the three (`headwater run <&-`): the next files and
-    sockets would get their numbers, and a worker would take one of them for its orders."""
+    """Opens closed standard streams (`headwater run <&-`): the next files and sockets would get
+    their numbers, and a worker would take one of them for its orders."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,4 +1,4 @@
-"""What the loops tell about themselves while they run, for status, progress and metrics."""
+"""Reports of the loops while they run, for status, progress and metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ VERIFY = "verify"
 
 
 class TaskState(Enum):
-    """What a task (`source`, or a sink's name) or one of its tables is doing."""
+    """The state of a task (`source`, or a sink's name) or of one of its tables."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -26,9 +26,9 @@ class TaskState(Enum):
     STOPPED = "stopped"
     DONE = "done"
     REREADING = "re-reading"
-    """Of a table: its rows may differ from the source's until they have been read again."""
+    """A table's state: its rows may differ from the source's until they have been read again."""
     REBUILDING = "rebuilding"
-    """Of a table in a target: it is made anew from the log, and the former one stays meanwhile."""
+    """A target table's state: it is made anew from the log, and the former one stays meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class RemarksMade:
     pipeline: str
     task: str
     name: str
-    """What it is about."""
+    """The subject of it."""
     problem: str
     """Empty when there is nothing to say of it any more."""
     hint: str
@@ -152,7 +152,7 @@ class TableVerified:
     differing: int
     rows: int
     sides: str
-    """What was compared with the log: `source,sql`."""
+    """The sides that were compared with the log: `source,sql`."""
     problem: str
     """Why something could not be compared; empty where everything was."""
 

@@ -25,7 +25,7 @@ STRICT_TEXTS = ("io.debezium.data.Json", "io.debezium.data.Uuid")
 
 
 class EvolutionAction(Enum):
-    """What happens to one column of the target."""
+    """The change of one column of the target."""
 
     ADD = "add the column"
     DROP = "drop the column"

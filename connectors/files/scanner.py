@@ -36,7 +36,7 @@ class PendingBatch:
     bytes: int = 0
     bytes_by_table: dict[TableId, int] = field(default_factory=dict)
     states_before: dict[str, dict[str, FileState | None]] = field(default_factory=dict)
-    """Of the files of each table that has come."""
+    """The states of the files of each table that has come."""
     types_before: dict[str, str | None] = field(default_factory=dict)
 
     def batch(self) -> ChangeBatch:

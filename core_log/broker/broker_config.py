@@ -65,7 +65,7 @@ class BrokerConfigEntry:
     source: ConfigSource
     documentation: str
     others: tuple[ConfigSynonym, ...] = ()
-    """What would hold without this value."""
+    """The settings that would hold without this value."""
     is_read_only: bool = True
     """Whether it is read when the broker starts."""
 

@@ -1,4 +1,4 @@
-"""What clients use of the log, held against their quotas."""
+"""Clients' use of the log, limited by their quotas."""
 
 import asyncio
 from collections import OrderedDict
@@ -177,8 +177,8 @@ def _forget_oldest(kept: OrderedDict[Any, Any]) -> None:
 
 
 class RequestUse:
-    """What one request uses. Each request is answered at once, and its client told how long it must
-    wait; its connection is not listened to for so long (KIP-219)."""
+    """The use of one request. Each request is answered at once, and its client told how long it
+    must wait; its connection is not read for so long (KIP-219)."""
 
     def __init__(
         self, quotas: ClientQuotas, user: str, client_id: str, size: int, peer: Muted | None

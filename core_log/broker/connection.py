@@ -149,7 +149,7 @@ class ClientConnection:
         self._closes_when_sent = self._is_ended = False
         self._mute_end: asyncio.TimerHandle | None = None
         self._held: Callable[[], int] | None = getattr(peer, "pending", None)
-        """Of TLS: the number of bytes that are received, and that the loop does not see."""
+        """TLS only: the number of bytes that are received, and that the loop does not see."""
         self._read_on()
 
     def _read_on(self) -> None:

@@ -229,7 +229,7 @@ class Coordination:
         return True
 
     def _forget_deleted(self, partition: Partition) -> None:
-        """Whatever a coordinator has stored is of topics that the next one has heard of."""
+        """Forgets offsets of topics that have been deleted."""
         if partition.topic == OFFSETS_TOPIC:
             image = self._broker.image
             self.groups.forget_deleted(partition.index, lambda at: image.partition(*at) is not None)

@@ -1,4 +1,4 @@
-"""What clients and other brokers must know to be believed: users' passwords, and secrets."""
+"""Credentials of clients and of other brokers: users' passwords, and secrets."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -28,9 +28,10 @@ class RequestContext(NamedTuple):
     peer: Peer | None = None
     """The client's connection, for who has to tell one from another."""
     principal: Principal = ANONYMOUS
-    """Who asks. In a request that another broker has passed on it is that broker's client."""
+    """The principal that asks. In a request that another broker has passed on it is that broker's
+    client."""
     use: RequestUse | None = None
-    """What the request uses, where a quota may hold for its client."""
+    """The use of the request, where a quota may hold for its client."""
 
 
 def address_for(broker: "Broker", context: RequestContext) -> tuple[str, int]:

@@ -35,7 +35,7 @@ WAIT_MS = 5_000
 
 
 class OpenProposal(NamedTuple):
-    """What a leader proposes and the controller has not decided, as far as is known here."""
+    """A leader's proposal that the controller has not decided, as far as is known here."""
 
     partition: Partition
     leader: Leader

@@ -44,7 +44,7 @@ here."""
 
 @dataclass(frozen=True, slots=True)
 class LoneBrokerPlan:
-    """What becomes of a cluster of which one broker is left, as far as this broker knows."""
+    """The result for a cluster of which one broker is left, as far as this broker knows."""
 
     node_id: int
     others: Sequence[int]

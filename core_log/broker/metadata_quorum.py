@@ -550,7 +550,7 @@ class MetadataQuorum:
                 self._run(self._tell(asked, voter))
 
     async def _tell(self, asked: QuorumFetch, voter: Voter) -> None:
-        """What is refused, or not heard, is told again later."""
+        """Tells the leader; it is repeated later if it is refused or not heard."""
         assert self._peers is not None, "a stopped quorum tells nothing"
         request = update_voter_request(voter, asked.epoch, self._sender.cluster_id)
         try:

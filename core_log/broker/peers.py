@@ -33,7 +33,7 @@ class PeerSettings:
     """Returns the cluster secret; two while it is being changed; none without one."""
     tls: TlsSettings | None = None
     turn: int = 0
-    """Of the secrets; the other one is tried after a refusal."""
+    """The turn of the secrets: the other one is tried after a refusal."""
     client_id: str = "headwater-broker"
     connect_wait_ms_max: int = 1_000
     request_wait_ms_max: int = 2_000

@@ -1,4 +1,4 @@
-"""What a follower does with its leader's answer for one partition."""
+"""A follower's work on its leader's answer for one partition."""
 
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.foundation.errors import CorruptLog

@@ -49,7 +49,7 @@ class FetchedPlace(NamedTuple):
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What a request says of it."""
+        """Returns the partition's state in a request."""
         partition, log = self.partition, self.partition.log
         marks = (log.cleaned_to, log.deletes_dropped_to, partition.agreed_to)
         offsets = (log.start_offset, partition.high_watermark)
@@ -57,8 +57,8 @@ class FetchedPlace(NamedTuple):
 
 
 class FetchSession:
-    """What the leader keeps of the requests to it (KIP-227): the next one names only what has
-    changed. A request without an answer ends it, since nobody knows what the leader has kept."""
+    """The leader's session of the requests to it (KIP-227): the next one names only changes. A
+    request without an answer ends it, since nobody knows what the leader has kept."""
 
     def __init__(self) -> None:
         self.session_id, self.epoch = NO_SESSION, FULL_FETCH

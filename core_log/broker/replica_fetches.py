@@ -156,8 +156,8 @@ class CachedPartition:
 
 @dataclass(eq=False)
 class ReplicaSession:
-    """What a follower asks for, kept as long as its connection lives, so that a fetch names only
-    what changed (KIP-227). `changed` has the partitions that may have news, those first that waited
+    """A follower's session, kept as long as its connection lives, so that a fetch names only what
+    changed (KIP-227). `changed` has the partitions that may have news, those first that waited
     longest; no others are looked at."""
 
     broker: "Broker"

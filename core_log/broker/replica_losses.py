@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaLosses:
-    """What the store has found, as far as other brokers have replicas, too: of a partition that has
-    only one there is nothing to decide."""
+    """The losses that the store has found, as far as other brokers have replicas, too: a partition
+    with one replica leaves nothing to decide."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker

@@ -56,7 +56,7 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, KnownTopic] = {}
         self._newest: dict[str, KnownTopic] = {}
-        """What was known last of each topic, also of those that are asked for again."""
+        """The last known state of each topic, also of those that are asked for again."""
         self._refreshing = asyncio.Lock()
         self._inquiries: dict[Node, asyncio.Task[None]] = {}
         self._first_asked_s: float | None = None

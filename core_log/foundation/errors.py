@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class Cure(Enum):
-    """Who can make the failed operation succeed."""
+    """The party that can make the failed operation succeed."""
 
     TIME = "retry with backoff"
     OPERATOR = "stop this worker and wait for a person"

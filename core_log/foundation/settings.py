@@ -254,7 +254,7 @@ def parse_duration_or_ms(value: Any) -> Any:
 
 
 class ListenerSettings(YamlSettings):
-    """Who may connect to a listener, and how."""
+    """A listener, and who may connect to it."""
 
     tls: TlsSettings | None = None
     """Certificate and key; without them connections are not encrypted."""

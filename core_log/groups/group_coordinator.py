@@ -74,7 +74,7 @@ class GroupCoordinator:
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
         self.works = dict[asyncio.Future[None], None]()
-        """What is under way without a request, and ends with the coordinator."""
+        """Work that no request waits for; it ends with the coordinator."""
         self._expiry_due_ms = clock.monotonic_ms() + self._limits.expiry_interval_ms
 
     def load(self, index: int) -> None:

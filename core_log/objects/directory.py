@@ -11,7 +11,7 @@ from headwater.core_log.objects.store import ObjectGone, StoredObject, StoreErro
 from headwater.core_log.storage.files import OsFile, OsFiles
 
 _writes = count(1)
-"""Of this process: threads may write the same name."""
+"""A counter for file names: threads may write the same name."""
 
 
 class DirectoryStore:

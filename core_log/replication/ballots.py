@@ -69,8 +69,8 @@ class Count:
 
     @property
     def has_won(self) -> bool:
-        """Of voters whose logs are as they promised a majority is enough. With the others all must
-        agree: then nobody has more than the candidate."""
+        """A majority is enough among voters whose logs are as they promised. With the others all
+        must agree: then nobody has more than the candidate."""
         return is_majority(self.granted - self.doubtful, self.voters) or self._is_unanimous
 
     @property

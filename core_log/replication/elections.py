@@ -36,7 +36,7 @@ RulesOf = Callable[[Topic], ElectionRules]
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What a broker says at its registration about its replicas, by topic and partition."""
+    """The losses that a broker reports at its registration, by topic and partition."""
 
     certain: Collection[tuple[UUID, int]] = ()
     """They lack records that were on disk."""

@@ -13,7 +13,7 @@ class Sessions(NamedTuple):
 
     @property
     def silence_ms(self) -> int:
-        """Who is silent for this long may be gone: it is worth a look."""
+        """A broker that is silent for this long may be gone: it is worth a look."""
         return 2 * self.heartbeat_ms
 
 

@@ -27,7 +27,7 @@ from headwater.core_log.storage.files import Files
 FORMAT_VERSION = 1
 RECORDS_PER_BATCH = 1000
 UNTOLD_VERSIONS = (0, 0)
-"""Of a voter in the snapshot of a version that did not write them."""
+"""The versions of a voter in a snapshot that was written without them."""
 T = TypeVar("T")
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 

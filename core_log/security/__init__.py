@@ -1,1 +1,1 @@
-"""Who may use the log: principals, how they prove who they are, and what they may do."""
+"""Access to the log: principals, how they prove who they are, and what they may do."""

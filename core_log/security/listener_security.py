@@ -1,4 +1,4 @@
-"""What a listener demands of who connects to it."""
+"""The demands of a listener on its clients."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class ListenerSecurity:
     mechanisms: tuple[str, ...]
     """SASL mechanisms that are offered; those of clients are in the settings."""
     super_users: frozenset[Principal]
-    """Who may do everything."""
+    """Principals that may do everything."""
 
 
 def security_of(settings: BrokerSettings) -> ListenerSecurity:

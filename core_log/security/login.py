@@ -41,7 +41,7 @@ class Exchange(Protocol):
 
 
 class Stage(Enum):
-    """What a client may ask for next, as in Kafka."""
+    """The next possible request of a client, as in Kafka."""
 
     BEGUN = frozenset({API_VERSIONS, SASL_HANDSHAKE})
     AGREED = frozenset({SASL_HANDSHAKE})

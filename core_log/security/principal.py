@@ -27,8 +27,8 @@ STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 """UTF8, Printable, Teletex, IA5, General and BMP; Java reads the bytes of each as UTF-8."""
 ESCAPED = frozenset(',=+<>#;"\\')
 NAME_PLACE = 4
-"""Of the subject among a certificate's fields, after its version: serial number, algorithm, issuer,
-validity, subject."""
+"""The place of the subject among a certificate's fields, after its version: serial number,
+algorithm, issuer, validity, subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Principal:
 
 
 ANONYMOUS = Principal("ANONYMOUS")
-"""Whoever came by a listener that does not authenticate; the name is Kafka's."""
+"""A client of a listener that does not authenticate; the name is Kafka's."""
 CLUSTER = Principal("__cluster")
 """Another broker of the cluster, which has proved that it knows the cluster secret."""
 LOCAL = Principal("__local")
-"""Whoever can read this data directory: our own commands and pipelines on this machine."""
+"""A client that can read this data directory: our own commands and pipelines on this machine."""
 RESERVED_NAMES = frozenset(each.name for each in (ANONYMOUS, CLUSTER, LOCAL))
 """Names that no user can have."""
 

@@ -22,7 +22,7 @@ MS_PER_S = 1_000
 
 
 class QuotaKey(StrEnum):
-    """What a quota limits."""
+    """The resource that a quota limits."""
 
     PRODUCED = "producer_byte_rate"
     """Bytes of Produce requests per second."""
@@ -47,7 +47,7 @@ OF_ADDRESSES = frozenset({QuotaKey.CONNECTIONS})
 
 
 class QuotaEntity(NamedTuple):
-    """Who a quota is for: None where a part does not matter, `DEFAULT` for all others."""
+    """The entity of a quota: None where a part does not matter, `DEFAULT` for all others."""
 
     user: str | None = None
     client_id: str | None = None
@@ -126,7 +126,7 @@ def check_value(entity: QuotaEntity, key: str, value: float) -> QuotaKey:
 
 
 class Meter(NamedTuple):
-    """Whose use is counted together: all with this user and client id; None is any."""
+    """The clients that are counted together: all with this user and client id; None is any."""
 
     user: str | None
     client_id: str | None
@@ -179,7 +179,7 @@ class SampledRate:
         other is for clients, and leaves them a burst of ten seconds."""
         self._is_simple = is_simple
         self._samples = deque[list[float]](maxlen=WINDOWS + 1)
-        """Of each: its begin, its last event, and the sum."""
+        """The begin, the last event and the sum of each window."""
 
     def record(self, value: float, now_ms: int) -> None:
         if not self._samples or now_ms - self._samples[-1][0] >= WINDOW_MS:

@@ -28,7 +28,7 @@ BY_TOKEN = ",tokenauth=true"
 """Kafka's extension for delegation tokens, which this log does not have."""
 TOKENS = 3
 SIZE_MAX = 1024
-"""Of a message: names and passwords have at most 255 bytes."""
+"""Limit of a message: names and passwords have at most 255 bytes."""
 
 
 class AuthenticationFailed(Exception):
@@ -38,7 +38,7 @@ class AuthenticationFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What is kept of one password: enough to check it, too little to log in with."""
+    """The stored form of one password: enough to check it, too little to log in with."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)

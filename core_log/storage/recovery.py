@@ -41,7 +41,7 @@ class LogRecovery:
         self._epochs = EpochCache(files, directory)
         self.cut: Truncation | None = None
         self.loss = read_loss(files, directory)
-        """What the partition lacks, as this or an earlier opening has found."""
+        """The loss of the partition that this or an earlier opening has found."""
 
     def note_loss(self, loss: Loss) -> None:
         note_loss(self._files, self._directory, loss)

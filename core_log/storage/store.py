@@ -80,7 +80,7 @@ class Store:
         self._found = self._scan()
         self._missing = self._find_missing()
         self.losses = dict.fromkeys(sorted(self._missing), Loss.CERTAIN)
-        """What partitions lack, until `forget_loss` or `set_damaged_aside`."""
+        """Losses of partitions, until `forget_loss` or `set_damaged_aside`."""
         self.checkpoints.retain(self._found | self._missing)
         self._remove_deleted()
         stop_epoch = take_clean_stop(files, self.log_directory)

@@ -41,7 +41,7 @@ class ClusterPage:
     bytes: int | None
     """On disk; None where the cluster does not say."""
     problems: list[str]
-    """What is not well, at most 200."""
+    """Problems of the cluster, at most 200."""
     moves: list[str]
     """Partitions that are being moved, at most 200."""
     offline: dict[str, str]

@@ -109,7 +109,7 @@ class CommandPlan:
     command: str
     """As a person types it."""
     lines: list[str]
-    """What it would do."""
+    """The lines of its plan."""
     typed: str
     """This has to be typed before it is run; empty where nothing has."""
     expires_ms: int
@@ -128,7 +128,7 @@ class CommandRun:
     started_ms: int
     ended_ms: int | None
     lines: list[str]
-    """What it says while it works, the newest last."""
+    """The lines of its output, the newest last."""
     answer: Any
     """`data` of its JSON envelope."""
     problem: str
@@ -240,7 +240,7 @@ class CommandRuns:
             await asyncio.wait(self._tasks)
 
     async def plan_of_file(self) -> list[str]:
-        """What a run of the file, as it is now, would do."""
+        """Returns the plan of a run of the file as it is now."""
         out = await self._answer(["plan", str(self._named_file())], address=())
         return [line for line in out.splitlines() if line]
 

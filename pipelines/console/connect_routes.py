@@ -239,7 +239,7 @@ class _Handlers:
         return Response(status_code=202)
 
     async def restart(self, request: Request) -> Response:
-        """Of a whole pipeline: its tasks restart together, at their offsets."""
+        """Restarts a whole pipeline: its tasks restart together, at their offsets."""
         name, given = self._find(request, "Unknown connector: {}"), request.query_params
         has_tasks = "true" in (given.get("includeTasks"), given.get("onlyFailed"))
         if given.get("onlyFailed") != "true" or self._has_failed(name):

@@ -70,7 +70,8 @@ def state_of(facts: Mapping[str, Any], worker: str, version: str) -> dict[str, A
 
 
 def file_settings(file: Path | None) -> Mapping[str, Mapping[str, str]]:
-    """Of each connector the settings as its file has them; references stay, secrets do not."""
+    """Returns the settings of each connector as its file has them; references stay, secrets do
+    not."""
     found: dict[str, Mapping[str, str]] = {}
     for path in [] if file is None else files_at(file):
         root = read_document(path).root

@@ -27,7 +27,7 @@ from headwater.pipelines.time_travel.history.key_history import key_text
 
 VALUE_CHARACTERS_MAX = 2_000
 WHOLE_CHARACTERS_MAX = 1 << 20
-"""Of a value of a record that is shown alone."""
+"""Limit of a value of a record that is shown alone."""
 DIGEST_CHARACTERS = 10
 HIDDEN = "hidden"
 OWN_NOTE = "{"
@@ -35,7 +35,8 @@ OWN_NOTE = "{"
 
 
 class HiddenColumns:
-    """Of every pipeline, as `console.hide` of its file names them: `schema.table.column`."""
+    """The hidden columns of every pipeline, as `console.hide` of its file names them:
+    `schema.table.column`."""
 
     def __init__(self, by_pipeline: Mapping[str, Iterable[str]]) -> None:
         self._named = {pipeline: frozenset(names) for pipeline, names in by_pipeline.items()}
@@ -55,7 +56,8 @@ class HiddenColumns:
         return [each.schema for each in await all_schemas_of(log, pipeline)]
 
     def positions(self, pipeline: str, positions: Mapping[str, str]) -> dict[str, str]:
-        """What a source notes for itself may hold values of the last row that it has read."""
+        """Hides positions: a source's own notes may hold values of the last row that it has
+        read."""
         hides = self.hides_any_of(pipeline)
         return {
             part: HIDDEN if hides and OWN_NOTE in text else text for part, text in positions.items()
@@ -167,7 +169,7 @@ NOTHING_HIDDEN = HiddenColumns({})
 
 
 def hidden_in(path: Path | None) -> HiddenColumns:
-    """Of one file, or of a directory of files; nothing is hidden where there is none."""
+    """Returns the hidden columns of one file, or of a directory of files; none without a file."""
     if path is None:
         return NOTHING_HIDDEN
     found: dict[str, set[str]] = {}

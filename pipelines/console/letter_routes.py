@@ -76,7 +76,7 @@ class DeadLetterPage:
     value: str | None
     """As stored, where the record cannot be decoded."""
     fate: str
-    """What a redrive would do with it now."""
+    """The effect that a redrive would have on it now."""
     is_redrivable: bool
 
 

@@ -19,7 +19,7 @@ from headwater.pipelines.console.shown_records import RecordReader, ShownRecord,
 from headwater.pipelines.watching.http_routes import TooLarge
 
 BYTES_MAX, SECONDS_MAX = 64 << 20, 2.0
-"""What one look may read."""
+"""Limits of one look."""
 SHOWN_MAX = 200
 WINDOW_OFFSETS_MIN, WINDOW_OFFSETS_MAX = 16, 50_000
 FETCH_BYTES_MIN, FETCH_BYTES_MAX = 64 << 10, 4 << 20
@@ -208,7 +208,7 @@ TAILS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class TailedMessages:
-    """What came in one moment."""
+    """Messages that came in one moment."""
 
     messages: list[ShownRecord]
     """The newest of them, newest first."""

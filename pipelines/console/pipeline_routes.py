@@ -16,7 +16,7 @@ from headwater.pipelines.watching.http_routes import CONTROLS, TooLarge
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What this console serves."""
+    """The pipelines and the rights of this console."""
 
     is_read_only: bool
 
@@ -67,7 +67,7 @@ async def live(console: ConsoleContext, request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """What a run of the file as it is now would do."""
+    """The plan of a run of the file as it is now."""
 
     lines: list[str]
 

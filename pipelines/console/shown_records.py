@@ -46,7 +46,7 @@ class ShownRecord:
     value: str | None
     """The row or the bytes, in one line; None for a tombstone."""
     bytes: int
-    """Of key and value, as stored."""
+    """Bytes of key and value, as stored."""
     operation: str | None
     """Debezium's letter; None for what is no event of a table."""
     committed_ms: int | None

@@ -151,7 +151,7 @@ def target_versions(positions: Mapping[str, Any], table: str) -> list[TargetVers
 
 
 async def happenings(console: ConsoleContext, request: Request) -> Timeline:
-    """Of a pipeline, or of one of its tables."""
+    """Returns the events of a pipeline, or of one of its tables."""
     given = request.path_params
     pipeline = given["pipeline"]
     tables = console.live.now["pipelines"].get(pipeline, {}).get("tables", {})

@@ -49,7 +49,7 @@ class TopicLine:
     is_internal: bool
     pipeline: str | None
     table: str | None
-    """Whose changes it has, by its name at the source."""
+    """The table whose changes it has, by its name at the source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class TracedTransaction:
     committed_ms: int
     appended_ms: int
     positions: dict[str, str]
-    """Of the source, behind the transaction of the log that holds it."""
+    """Positions of the source, behind the transaction of the log that holds it."""
     is_whole: bool
     changes: list[TracedChange]
     sinks: list[SinkOfTransaction]

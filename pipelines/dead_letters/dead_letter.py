@@ -62,7 +62,7 @@ class DeadLetter:
     """The record's own."""
     stage: FailureStage
     error: str
-    """What was wrong, without any value of the record."""
+    """The problem, without any value of the record."""
     at: str
     """The record's `headwater.at`: where its change stands at the source."""
     table: str = ""

@@ -85,7 +85,7 @@ async def redrive(
 async def foretell(
     log: Log, pipeline: str, dead_letters: Sequence[StoredDeadLetter]
 ) -> list[Redriven]:
-    """What `redrive` would do with each now."""
+    """Returns the effect that `redrive` would have on each now."""
     fates, by_partition = await _sort(log, pipeline, dead_letters)
     for partition, group in by_partition.items():
         seen = await _find_newest(log, partition, [each.dead_letter for each in group])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
 
 SECRET = re.compile(r"[\w-]{43}")
-"""What `headwater cluster secret` prints."""
+"""The form of a secret that `headwater cluster secret` prints."""
 SALT_CHARACTERS_MIN = 16
 """Shorter salts can be found by trying, and with them every hashed value."""
 

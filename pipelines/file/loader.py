@@ -56,7 +56,7 @@ class LoadedPipeline:
     redaction: Redaction = field(default_factory=Redaction, repr=False)
     """Removes the secrets of this file from output."""
     digest: str = ""
-    """Of the file as it is written, see `file_digest`."""
+    """The digest of the file as it is written, see `file_digest`."""
     data: Path | None = None
     """Directory of the log in place of `log.path`, as `--data` of a command names it."""
 

@@ -1,1 +1,1 @@
-"""What pipelines remember in the log itself."""
+"""The records that pipelines keep in the log itself."""

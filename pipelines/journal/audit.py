@@ -1,4 +1,5 @@
-"""Who did what: a record in `__headwater_audit` before a command acts, and one at its end."""
+"""The audit of commands: a record in `__headwater_audit` before a command acts, and one at its
+end."""
 
 import getpass
 import os
@@ -86,7 +87,7 @@ async def audit(
 
 @dataclass(slots=True)
 class ActionOutcome:
-    """What an action that ends without an error found; empty where all is well."""
+    """The findings of an action that ends without an error; empty where all is well."""
 
     problem: str = field(default="")
 

@@ -1,4 +1,4 @@
-"""What each transaction of a pipeline's source put into the log: the boundaries between slices."""
+"""Transactions of a pipeline's source in the log: the boundaries between slices."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +16,12 @@ from headwater.pipelines.journal.internal_topics import COMMITS, home_of
 
 FORMAT_VERSION = 1
 NO_TIME = 0
-"""Of a commit that is none of the source's: where such a one lies says nothing about when."""
+"""The time of a commit that is none of the source's: its place says nothing about when."""
 
 
 class OffsetRange(NamedTuple):
-    """What a transaction appended to one partition: from its first offset to its last plus one."""
+    """The offsets that a transaction appended to one partition: from its first offset to its last
+    plus one."""
 
     first: int
     end: int

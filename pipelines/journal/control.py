@@ -1,4 +1,4 @@
-"""What people want of a pipeline while it runs, kept in the log: pauses, restarts, snapshots."""
+"""Signals for pipelines, kept in the log: pauses, restarts, snapshots."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ VERIFIED = "verified"
 MIGRATE = "migrate"
 """That topics may get new generations, for what its option names."""
 RUNTIME = {PAUSE, RESTART, DROPPED, DROPPING, VERIFIED, MIGRATE}
-"""What the runtime itself obeys; every other kind is the source's business."""
+"""Signals that the runtime itself obeys; every other kind is the source's business."""
 COMMITS_FROM = "commits_from"
 PAUSED, RUNNING = "paused", "running"
 WANTED = "wanted"
@@ -95,8 +95,8 @@ class DesiredTaskState:
         return ""
 
     def controls(self) -> "list[Control]":
-        """What is left to the source; it remembers as `control/<id>` in its position what is
-        done."""
+        """Returns the signals for the source; it remembers as `control/<id>` in its position what
+        is done."""
         from headwater.connectors.source import Control
         from headwater.core_log.model.table_schema import TableId
 
@@ -113,7 +113,7 @@ class DesiredTaskState:
 
 
 class DesiredState:
-    """What is wanted, kept up to date by whoever runs `follow`; reading `now` costs nothing."""
+    """The desired state, kept up to date by whoever runs `follow`; reading `now` costs nothing."""
 
     def __init__(self, log: Log, pipeline: str) -> None:
         self.now = DesiredTaskState(pipeline)

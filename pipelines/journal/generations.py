@@ -33,7 +33,7 @@ class TopicSwitch:
     ends: PartitionOffsets
     """Below is what was filled in from the former topic."""
     cleaned_to: PartitionOffsets
-    """Of the new topic: compaction may have taken older values below this before they came here."""
+    """The new topic's: compaction may have taken older values below this before they came here."""
     is_filled: bool = True
     """False where nothing went over: the source reads the table into the new topic as a whole."""
 
@@ -55,13 +55,13 @@ class MigrationProgress:
     wanted: str
     """Names what it is made for."""
     read: PartitionOffsets
-    """Of the former topic."""
+    """The former topic's offsets."""
     ends: PartitionOffsets = field(default_factory=dict)
     marks: PartitionOffsets = field(default_factory=dict)
-    """What will be `Switch.cleaned_to`."""
+    """The later `Switch.cleaned_to`."""
     cleaned_to: PartitionOffsets = field(default_factory=dict)
     deletes_dropped_to: PartitionOffsets = field(default_factory=dict)
-    """Of the former topic, both, when the filling began."""
+    """The former topic's, both, when the filling began."""
     records: PartitionOffsets = field(default_factory=dict)
     bytes: PartitionOffsets = field(default_factory=dict)
     newest_ms: int = 0
@@ -70,7 +70,8 @@ class MigrationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Generations:
-    """Of all tables of a pipeline; those that never had but one topic are not mentioned."""
+    """The generations of all tables of a pipeline; tables that never had but one topic are not
+    mentioned."""
 
     lines: Mapping[str, TopicLineage] = field(default_factory=dict)
     filled: Mapping[str, MigrationProgress] = field(default_factory=dict)
@@ -95,7 +96,7 @@ class Generations:
         return line.switches[-1].topic if line and line.switches else first
 
     def first(self, topic: str) -> str:
-        """What the first topic of a table was called, by any of its topics."""
+        """Returns the name of a table's first topic, by any of its topics."""
         return next((each.first for each in self._steps() if each.switch.topic == topic), topic)
 
     def add_switch(self, first: str, switch: TopicSwitch) -> "Generations":
@@ -110,7 +111,7 @@ class Generations:
 
     @property
     def switches(self) -> list[TopicSwitch]:
-        """Of each table in their order."""
+        """Returns the switches of each table in their order."""
         return [each.switch for each in self._steps()]
 
     @property
@@ -146,7 +147,7 @@ class _Step:
 
 
 NONE = Generations()
-"""Of tables that have never had but one topic."""
+"""The generations of tables that have never had but one topic."""
 
 
 async def load_generations(log: Log, pipeline: str, topics: Collection[str]) -> Generations:

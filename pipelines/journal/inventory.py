@@ -1,4 +1,4 @@
-"""What pipelines have left in a log: their names, tables, topics and groups."""
+"""The traces of pipelines in a log: their names, tables, topics and groups."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""What the members of `__headwater-workers` keep in the log: the order in which versions of a file
-were run first, and what each member last said of its tasks."""
+"""Records of the members of `__headwater-workers` in the log: the order in which versions of a file
+were run first, and each member's last report of its tasks."""
 
 import zlib
 from collections.abc import Mapping

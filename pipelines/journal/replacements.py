@@ -182,7 +182,8 @@ def mixed_in(positions: Positions, topic_id: str) -> list[MixedTopic]:
 def mixed_topics(
     positions: Positions, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
 ) -> set[str]:
-    """Of those in which somebody stands: what he has is no state of their tables' source."""
+    """Returns the topics in which an offset lies within a re-read: the rows there are no state of
+    their tables' source."""
     found = set[str]()
     for stored in _read_stored(positions):
         ends = {part.partition: end for part, end in offsets.items() if part.topic == stored.topic}

@@ -145,7 +145,7 @@ class SchemaReader:
                 self._ends[home] = end
 
     def view(self, topic: str, schema_id: int) -> View:
-        """What records under a schema that was found before are under the newest one."""
+        """Returns how records under an earlier schema look under the newest one."""
         places = sorted(self._known[topic])
         last = self._newest.get(topic, places[-1])
         if schema_id > last:

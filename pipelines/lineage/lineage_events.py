@@ -44,7 +44,7 @@ class TableFlow:
 
 @dataclass(frozen=True, slots=True)
 class RunMoment:
-    """What one event says of a run."""
+    """The content of one event about a run."""
 
     state: str
     """`START`, `RUNNING`, `COMPLETE`, `FAIL` or `ABORT`."""

@@ -1,1 +1,1 @@
-"""What would happen, before it does."""
+"""Previews: the effects of a run or a command before it begins."""

@@ -1,4 +1,4 @@
-"""What an ALTER TABLE at the source would lead to, in the log and in each target."""
+"""The effects of an ALTER TABLE at the source, in the log and in each target."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from headwater.pipelines.transforms.after_log import RowTransforms
 class TargetOutcome:
     sink: str
     statements: tuple[str, ...]
-    """What it would create or alter in place."""
+    """Statements that it would run to create or alter in place."""
     refusal: str = ""
     """Why it would not."""
     is_rebuilt: bool = False

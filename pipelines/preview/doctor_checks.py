@@ -1,4 +1,5 @@
-"""What could stop or hurt pipelines before they start: machine, log, sources and targets."""
+"""Checks of what could stop or hurt pipelines before they start: machine, log, sources and
+targets."""
 
 import asyncio
 import os
@@ -179,7 +180,7 @@ def check_python(version: tuple[int, int]) -> DoctorResult:
 
 
 def _java_version() -> str | None:
-    """What `java -version` says; None where there is none."""
+    """Returns the output of `java -version`; None where there is none."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin/java") if home else shutil.which("java")
     if program is None:

@@ -1,4 +1,4 @@
-"""What a pipeline would make and change, before it does: topics, tables, and what hinders it."""
+"""The plan of a pipeline before it runs: topics, tables, and what hinders it."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from headwater.pipelines.transforms.rows import RuleTables
 logger = logging.getLogger(__name__)
 
 KEY = "key"
-"""What differs where the key does."""
+"""The kind of a difference in the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Plan:
     statements: Mapping[str, Sequence[str]]
     """Per sink what it would create or alter."""
     at_source: tuple[str, ...] = ()
-    """What would be made there: a publication, a slot."""
+    """Objects that would be made there: a publication, a slot."""
     failures: tuple[TableFailure, ...] = ()
     differences: tuple[Difference, ...] = ()
     moves: Mapping[str, str] = field(default_factory=dict)
@@ -194,7 +194,7 @@ async def differences(
     *,
     source: Source,
 ) -> list[Difference]:
-    """What an edited file asks of topics that are there already."""
+    """Returns the changes that an edited file asks of topics that are there already."""
     rules, wire, found = topic_rules(loaded, generations), wire_of(loaded), []
     pending = replacements_of(await load_positions(log, loaded.name))
     droppings = [(RuleTables(rule), rule) for rule in loaded.spec.transform if rule.drop]

@@ -242,7 +242,7 @@ def _sortable(key: ExpectedKey) -> tuple[tuple[bool, Any], ...]:
 def compare(
     table: str, expected: Iterable[Mapping[str, Any]], found: Sequence[ExpectedRow]
 ) -> TableDifference | None:
-    """Of each row only the columns that are expected of it; None when all are as expected."""
+    """Compares only the expected columns of each row; returns None when all are as expected."""
     wanted = [dict(row) for row in expected]
     if len(wanted) == len(found) and all(map(_has, found, wanted)):
         return None

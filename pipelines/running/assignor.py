@@ -18,7 +18,7 @@ class PipelineOffer:
 
 @dataclass(frozen=True, slots=True)
 class MemberOffer:
-    """What a member can run, and what it runs."""
+    """The tasks that a member can run, and those that it runs."""
 
     pipelines: Mapping[str, PipelineOffer] = field(default_factory=dict)
     owned: frozenset[TaskId] = frozenset()

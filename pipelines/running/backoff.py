@@ -10,7 +10,7 @@ CRASH_WINDOW_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """What `errors.retry` of a pipeline says."""
+    """The values of `errors.retry` of a pipeline."""
 
     for_ms: int = 600_000
     backoff_ms: int = 1_000

@@ -1,4 +1,4 @@
-"""Who is responsible for a data directory: this process, one that runs pipelines, or a broker."""
+"""The owner of a data directory: this process, one that runs pipelines, or a broker."""
 
 import base64
 import os
@@ -55,8 +55,8 @@ class DirectoryLock:
     """Tells everybody else where the console is; None where another process says where it is."""
     close: Callable[[], Awaitable[None]]
     problem: Callable[[], str] = str
-    """What is wrong with the disk of the log, where this process has it, or why its cluster cannot
-    be reached; empty where nothing is."""
+    """The problem of the log's disk, where this process has it, or the reason why its cluster
+    cannot be reached; empty where nothing is wrong."""
     offline: Callable[[], Mapping[TopicPartition, str]] = dict
     """Partitions that the disk fails, with its reason, where this process has the log."""
     disk: Callable[[], tuple[int, int] | None] = lambda: None
@@ -64,7 +64,7 @@ class DirectoryLock:
     broker: "Broker | None" = None
     """The broker of the log, where this process has it."""
     member: "GroupIdentity | None" = None
-    """Who this run is among those that share the log; None where nobody does."""
+    """The identity of this run among those that share the log; None where nobody does."""
 
 
 async def claim(loaded: "LoadedPipeline", data: Path, *, begins: bool = False) -> DirectoryLock:

@@ -1,4 +1,4 @@
-"""What is looked at once before a source runs: whether its topics can take what the file asks."""
+"""Checks made once before a source runs: whether its topics can take what the file asks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -93,11 +93,11 @@ def checked_first() -> RunTask:
 
 @dataclass(frozen=True, slots=True)
 class FirstCheckQuestion:
-    """What the file asks of the topics that are there."""
+    """The demands of the file on the topics that are there."""
 
     differences: Sequence[Difference] = ()
     schemas: Sequence[TableSchema] = ()
-    """Of all tables of the source, as they enter the log."""
+    """The schemas of all tables of the source, as they enter the log."""
     generations: Generations = NONE
 
     @property

@@ -1,4 +1,4 @@
-"""What the members of `__headwater-workers` tell each other through the group's coordinator."""
+"""Messages between the members of `__headwater-workers`, through the group's coordinator."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ REBALANCING_PAUSE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class MemberMessage:
-    """What a member writes when it joins."""
+    """A member's message when it joins."""
 
     offer: MemberOffer
     name: str = ""
@@ -35,7 +35,7 @@ class MemberMessage:
 
 @dataclass(frozen=True, slots=True)
 class MemberShare:
-    """What the leader assigns to a member."""
+    """The leader's assignment to a member."""
 
     tasks: frozenset[TaskId] = frozenset()
     token: str = ""

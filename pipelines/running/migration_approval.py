@@ -16,8 +16,8 @@ DIGEST_DIGITS = 32
 
 
 async def approve(loaded: "LoadedPipeline", log: Log, *, now_ms: int) -> None:
-    """Who runs the source obeys it, now or after any crash; another edit has to be agreed to
-    again."""
+    """Approves a migration. The run of the source obeys it, now or after any crash; another edit
+    has to be agreed to again."""
     signal = Signal(MIGRATE, "", secrets.token_hex(8), {APPROVED: digest_of(loaded)})
     await write_control(log, loaded.name, [signal], now_ms=now_ms)
 

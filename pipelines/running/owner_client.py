@@ -39,8 +39,8 @@ class LockHolder:
     def ask(
         self, method: str, path: str, body: bytes | None = None, *, via: str = ""
     ) -> Mapping[str, Any]:
-        """What is answered; raises `LockHolderRefused` with the other side's own words. `via`: who
-        asks, for the audit."""
+        """Returns the answer; raises `LockHolderRefused` with the other side's own words. `via`:
+        who asks, for the audit."""
         with closing(self._connection()) as connection:
             response = self._send(connection, method, path, body, via=via)
             content = _read(response)

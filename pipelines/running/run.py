@@ -325,7 +325,7 @@ class _Run:
         return self._board.snapshot()
 
     async def _take_over_file(self, body: bytes) -> Mapping[str, object]:
-        """What another `headwater run` was given to run."""
+        """Takes over a file that another `headwater run` was given to run."""
         loaded, until_end = handed_over(body)
         if self._board.is_stopping:
             raise LogUnavailable("the process that runs the pipelines is stopping")

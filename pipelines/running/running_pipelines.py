@@ -31,7 +31,7 @@ WHEN_FENCED = RetryPolicy()
 
 @dataclass(frozen=True, slots=True)
 class AppliedFile:
-    """What became of the tasks of a file that was handed over."""
+    """The outcome for the tasks of a file that was handed over."""
 
     started: tuple[TaskId, ...] = ()
     stopped: tuple[TaskId, ...] = ()

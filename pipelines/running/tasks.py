@@ -94,7 +94,7 @@ class TaskRunner:
         self._running: dict[TaskId, asyncio.Task[None]] = {}
 
     def start(self, job: TaskAssignment) -> None:
-        """What still runs of the task is stopped before."""
+        """Starts a task; a former run of it is stopped before."""
         self._prepare(job.loaded, job.name)
         before = self._running.get(job.task)
         running = self._tasks.create_task(self._run(job, before), name=str(job.task))
@@ -251,7 +251,8 @@ class _TaskLives:
         return True
 
     async def _watch_at_rest(self, log: Log, desired: DesiredState) -> None:
-        """What a server retains for a source grows also while the source is quarantined."""
+        """Watches what a server retains for a source, which grows also while the source is
+        quarantined."""
         if self._watch is None or not self._job.is_source:
             return
         try:
@@ -284,8 +285,8 @@ class _TaskLives:
             logger.exception("%s no longer receives pauses and restarts", self._job.task)
 
     async def _report_verified(self, desired: DesiredState) -> None:
-        """What was found last of each table, by whomever, and before whichever restart. Every task
-        tells it, since a source may be done long before its sinks."""
+        """Reports the last comparison of each table, by whomever, and before whichever restart.
+        Every task tells it, since a source may be done long before its sinks."""
         await self._is_informed.wait()
         seen, reported = desired.now, dict[str, str]()
         while True:

@@ -174,8 +174,8 @@ GATHER_S = 0.05
 
 
 class ReportBuffer:
-    """What has moved, and where tasks stand, is added up for a moment; the first after quiet goes
-    at once. Everything else does, too, and takes what came before it along."""
+    """A buffer that adds up counts and offsets of tasks for a moment; the first after quiet goes at
+    once. Everything else goes at once, too, and takes what came before it along."""
 
     def __init__(self, say: Callable[[Word], None], loop: asyncio.AbstractEventLoop) -> None:
         self._say, self._loop = say, loop

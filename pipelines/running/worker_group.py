@@ -70,7 +70,7 @@ class WorkerGroup:
         self._losses, self._is_told = 0, False
         self._work: asyncio.TaskGroup | None = None
         self.share = MemberShare()
-        """What the group gave to this member last."""
+        """The last share that the group gave to this member."""
         self._membership = log.membership(
             terms or MembershipTerms(GROUP, PROTOCOL_TYPE, PROTOCOL, instance),
             divide,
@@ -232,7 +232,7 @@ class WorkerGroup:
 
 
 def divide(metadata: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """What the leader of the group does."""
+    """The leader divides the tasks of the group."""
     members = {member: decode_metadata(each) for member, each in metadata.items()}
     offers = {member: each.offer for member, each in members.items()}
     names = {each.instance or member: each.name for member, each in members.items()}

@@ -1,4 +1,4 @@
-"""What the owner and its worker processes say to each other, one JSON object a line."""
+"""Messages between the owner and its worker processes, one JSON object a line."""
 
 import base64
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a worker process is started with (`python -m headwater.pipelines.running.worker_start`)."""
+"""The program of a worker process (`python -m headwater.pipelines.running.worker_start`)."""
 
 from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
 

@@ -121,7 +121,7 @@ class Extent:
                 return await self._as_of(position)
 
     async def _as_of(self, as_of: AsOf) -> Mapping[TopicPartition, int]:
-        """What was true then; refused where compaction has passed it."""
+        """Returns the rows of that moment; refused where compaction has passed it."""
         found: dict[TopicPartition, int] = {}
         for pipeline, partitions in (await self._by_pipeline()).items():
             found |= (await find_cut_point(self._log, pipeline, as_of, partitions)).ends
@@ -185,7 +185,7 @@ async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:
 
 
 async def pipeline_of(log: Log, topic: str) -> str:
-    """Whose commits say which moment of the source a record belongs to."""
+    """Returns the pipeline whose commits say which moment of the source a record belongs to."""
     found = await _schemas(log, topic)
     if not found:
         raise ConfigError(

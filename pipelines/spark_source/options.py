@@ -1,4 +1,4 @@
-"""What `option(...)` says to the data source, checked as a whole before anything is read."""
+"""Options of the data source (`option(...)`), checked as a whole before anything is read."""
 
 import difflib
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ColumnForm = Literal["typed", "raw"]
 FETCH_BYTES = 1 << 20
-"""What a fetch brings is taken apart at once: this much of it stays in a processor's cache."""
+"""Bytes of one fetch: it is taken apart at once, and this much stays in a processor's cache."""
 
 SECURITY = {
     "protocol": "`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`, where brokers are not spoken to openly",
@@ -64,7 +64,7 @@ class ReadOptions:
 
     @property
     def topic(self) -> str:
-        """Of typed columns, which are those of one table."""
+        """The topic of typed columns, which are those of one table."""
         return self.topics[0]
 
 

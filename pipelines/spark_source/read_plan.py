@@ -1,4 +1,4 @@
-"""What the driver asks of the log before executors read it: columns, offsets, splits."""
+"""The driver's plan before executors read the log: columns, offsets, splits."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +37,8 @@ async def columns(options: ReadOptions) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class ReadSplit:
-    """What one task reads, and what must not have gone from the log until it is through."""
+    """The offsets that one task reads, and those that must not have gone from the log until it is
+    through."""
 
     split: Split
     start: int
@@ -196,7 +197,8 @@ def _parse_offsets(said: Said) -> AppliedOffsets:
 
 
 async def generations_of(log: Log, topic: str) -> Generations:
-    """Of the pipeline that writes it. Raises ConfigError where none does."""
+    """Returns the generations in the pipeline that writes the topic. Raises ConfigError where none
+    does."""
     pipeline = (await stored_schemas(log, topic))[0].pipeline
     return await load_generations(log, pipeline, await every_topic_of(log, pipeline))
 

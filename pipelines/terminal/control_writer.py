@@ -96,8 +96,8 @@ async def send_pause(address: LogAddress, target: str, *, is_paused: bool) -> Ma
 
 
 async def running_pipelines(address: LogAddress) -> Mapping[str, Any]:
-    """What the process that runs pipelines over this log says of each; none where nobody does. Of
-    those that only other machines run, the names are known."""
+    """Returns the status of each pipeline from the process that runs them over this log; none where
+    nobody does. Pipelines that only other machines run have a name alone."""
     elsewhere: dict[str, Any] = {}
     if address.is_reached_from_elsewhere:
         from headwater.pipelines.running.member_messages import pipelines_of_members

@@ -21,7 +21,7 @@ class ChosenGeneration:
     topic: str
     remark: str = ""
     pipeline: str = ""
-    """Who has written it; empty where it is followed nowhere."""
+    """The pipeline that has written it; empty where it is followed nowhere."""
 
 
 async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) -> ChosenGeneration:

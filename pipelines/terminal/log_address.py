@@ -33,7 +33,7 @@ UNKNOWN_TOPIC_MS = 300
 
 
 class LogAddress:
-    """What the user said about where the log is; nobody is asked before `open`."""
+    """The user's options for the place of the log; nobody is asked before `open`."""
 
     def __init__(self, data: Path | None, bootstrap: str | None) -> None:
         file = chosen_file()
@@ -130,8 +130,8 @@ class LogAddress:
                 await found.close()
 
     async def _after(self, gone: Endpoint) -> "EmbeddedLog | Endpoint":
-        """Whoever has the log now that this owner no longer answers. A number of a process may be
-        another's by now; the lock says who lives."""
+        """Returns the next owner of the log now that this one no longer answers. A number of a
+        process may be another's by now; the lock says who lives."""
         from headwater.pipelines.terminal.resting_log import take, take_or_find
 
         try:
@@ -267,7 +267,7 @@ def _explain_loan(data: Path, endpoint: Endpoint) -> Iterator[None]:
 
 
 def chosen_file() -> Path | None:
-    """What -f said to the command that runs now."""
+    """Returns the -f of the command that runs now."""
     context = click.get_current_context(silent=True)
     found = None if context is None else context.meta.get(FILE_KEY)
     return found if isinstance(found, Path) else None
@@ -317,7 +317,7 @@ def file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def data_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Of commands whose argument is the pipeline file."""
+    """The option of commands whose argument is the pipeline file."""
     return click.option(
         "--data",
         type=click.Path(path_type=Path, file_okay=False),

@@ -28,8 +28,8 @@ class DataDirectory(NamedTuple):
 
 
 def place_in(path: Path, data: Path | None = None) -> DataDirectory:
-    """Of one file, or of a directory of files that share a log. `data` stands in place of
-    `log.path` of the files."""
+    """Returns the log of one file, or of a directory of files that share one. `data` stands in
+    place of `log.path` of the files."""
     from headwater.pipelines.file.pipeline_paths import files_at
 
     files = files_at(path)

@@ -1,4 +1,5 @@
-"""What a command says: data on stdout, everything else on stderr, to a person or to a program."""
+"""The output of a command: data on stdout, everything else on stderr, to a person or to a
+program."""
 
 import json
 import os
@@ -57,7 +58,7 @@ class Output:
         self._write_remark(text)
 
     def detail(self, text: str) -> None:
-        """What `-v` asks for."""
+        """Writes a line that `-v` asks for."""
         if self.verbosity:
             self._write_remark(text)
 

@@ -25,8 +25,8 @@ BASE64 = "base64:"
 
 
 def to_json_value(value: Any) -> Any:
-    """What JSON can hold: decimals with all their digits, times in ISO 8601, bytes as text where
-    they are one."""
+    """Converts a value for JSON: decimals with all their digits, times in ISO 8601, bytes as text
+    where they are one."""
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, datetime):
@@ -117,7 +117,8 @@ EventGroup = Sequence[PlainRecord]
 
 
 class EventLines:
-    """What is no event of a table, or cannot be decoded, is shown as it is in the log."""
+    """Lines of events. A record that is no event of a table, or cannot be decoded, is shown as it
+    is in the log."""
 
     def __init__(self, log: Log) -> None:
         self._schemas = SchemaReader(log)

@@ -84,8 +84,8 @@ def _command() -> str:
 
 @asynccontextmanager
 async def log_as_found(loaded: "LoadedPipeline") -> "AsyncIterator[KafkaLog | None]":
-    """Of whoever runs it; else the directory is opened for as long as this takes. None when there
-    is none yet."""
+    """Yields the log of whoever runs it; else the directory is opened for as long as this takes.
+    None when there is none yet."""
     log = await _open(loaded)
     try:
         yield log

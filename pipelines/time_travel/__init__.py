@@ -1,1 +1,1 @@
-"""What a table was at a moment, and whether source, log and target agree about it."""
+"""Tables as they were at a moment, and whether source, log and target agree about them."""

@@ -1,1 +1,1 @@
-"""What a pipeline does to rows: before the log what must not enter it, after the log the rest."""
+"""Transforms of rows: before the log what must not enter it, after the log the rest."""

@@ -205,7 +205,7 @@ class RowTransforms:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is done to the changes of one schema."""
+    """The steps for the changes of one schema."""
 
     steps: tuple[TransformStep, ...]
     schema: TableSchema

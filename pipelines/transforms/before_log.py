@@ -40,7 +40,7 @@ class MasksAndDrops:
         self._rules = [(RuleTables(rule), rule) for rule in rules if rule.mask or rule.drop]
         self._salt = salt
         self._followed: dict[TableId, dict[tuple[int, int], list[str]]] = {}
-        """What rules called the columns that they hid, by the ids of table and column."""
+        """The names in rules of the columns that they hid, by the ids of table and column."""
         self._plans = BySchema(self._plan)
 
     def schema(self, schema: TableSchema) -> TableSchema:
@@ -59,7 +59,8 @@ class MasksAndDrops:
         return replace(changes, schema=plan.schema, rows=rows, before=before)
 
     def follow(self, stored: TableSchema) -> None:
-        """What was hidden in this form of the log is hidden under any later name as well."""
+        """Columns that were hidden in this form of the log are hidden under any later name as
+        well."""
         known = self._followed.setdefault(stored.table, {})
         for each in hidden_columns(stored):
             names = known.setdefault((stored.id, each.id), [])
@@ -183,7 +184,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is done to the tables of one schema."""
+    """The steps for the tables of one schema."""
 
     schema: TableSchema
     kept: list[_Kept]

@@ -235,7 +235,8 @@ def _keeps_apart(old: pa.DataType, new: pa.DataType) -> bool:
 def answers_of(
     expressions: PreparedQuery, changes: TableChanges, goes: pa.BooleanArray
 ) -> list[pa.Array]:
-    """Of deletes only the key is sure to be there: what cannot be computed of them is null."""
+    """Returns the answers. Only the key of a delete is sure to be there: what cannot be computed is
+    null."""
     try:
         return expressions.evaluate(changes.rows)
     except ExpressionFailed as unanswered:

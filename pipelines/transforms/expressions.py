@@ -103,7 +103,7 @@ class Expressions:
 
 
 class ViewInput:
-    """What a view of DuckDB reads: the batch of the moment."""
+    """The input of a view of DuckDB: the batch of the moment."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -293,7 +293,7 @@ class TimeLimit:
         self._s_max, self._interrupt = ms_max / 1_000, interrupt
         self._lock = Lock()
         self._due: float | None = None
-        """Of what is being done just now."""
+        """The deadline of the current expression."""
         self._is_watched = False
 
     @contextmanager

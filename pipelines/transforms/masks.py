@@ -1,4 +1,4 @@
-"""What hides the values of a column for good: redact, hash, truncate, null."""
+"""Masks, which hide the values of a column for good: redact, hash, truncate, null."""
 
 import hashlib
 import re

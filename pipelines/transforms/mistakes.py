@@ -1,4 +1,4 @@
-"""What is wrong with the transforms of a pipeline file whatever its tables look like."""
+"""Mistakes in the transforms of a pipeline file, whatever its tables look like."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache

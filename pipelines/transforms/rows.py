@@ -1,4 +1,4 @@
-"""What the transforms after the log are made of: steps, columns put in place, rejections."""
+"""Parts of the transforms after the log: steps, columns put in place, rejections."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What an SQL expression of a pipeline file may be: one value, computed from the row alone."""
+"""The syntax of an SQL expression of a pipeline file: one value, computed from the row alone."""
 
 import json
 from collections.abc import Iterator
@@ -95,7 +95,8 @@ def read_syntax(database: "duckdb.DuckDBPyConnection", text: str, usable: frozen
 
 
 def _the_one_expression(parsed: dict[str, Any]) -> object:
-    """What is selected, if nothing but that and our own table is in the statement."""
+    """Returns the selected expression, if nothing but that and our own table is in the
+    statement."""
     [statement, *more] = parsed["statements"]
     node = statement["node"]
     is_plain = (

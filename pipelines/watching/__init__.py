@@ -1,1 +1,1 @@
-"""What running pipelines tell, and how people and programs see it."""
+"""Status of running pipelines, for people and programs."""

@@ -63,7 +63,7 @@ class ClusterState:
 
 
 async def read_state(log: "KafkaLog", topics: Sequence[TopicDescription]) -> ClusterState:
-    """Of the cluster that has the log, with all its topics."""
+    """Returns the state of the cluster that has the log, with all its topics."""
     found, names = await log.describe_cluster(), [each.name for each in topics]
     least = await log.topics.config_of_each(names, MIN_IN_SYNC)
     moves, throttled = await log.brokers.moves(), await log.throttles.topics(names)

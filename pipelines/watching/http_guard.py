@@ -17,7 +17,7 @@ NeedsToken = Callable[[str], bool]
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 SCHEME = b"bearer "
 OWN_SITES = (b"same-origin", b"none")
-"""What a browser says of requests of our own page, and of those that a person has typed."""
+"""The header of a browser for requests of our own page, and for those that a person has typed."""
 PROBES = ("/healthz", "/readyz")
 """Answered to everybody, because orchestrators have no token and use addresses as host names."""
 TOKEN_LENGTH_MIN = 16

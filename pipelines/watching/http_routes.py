@@ -1,4 +1,4 @@
-"""What the HTTP API answers: status, metrics, reports as they come, and signals for the log."""
+"""Routes of the HTTP API: status, metrics, reports as they come, and signals for the log."""
 
 import asyncio
 import logging

@@ -137,7 +137,7 @@ def name_member(pipelines: Json, member: str) -> Json:
 
 
 def merge_all(known: Sequence[Json]) -> Json:
-    """Of what several say of one task, the first counts."""
+    """Merges what several say; the first one that names a task counts."""
     names = dict.fromkeys(name for each in known for name in each)
     return {name: _merge([each[name] for each in known if name in each]) for name in sorted(names)}
 

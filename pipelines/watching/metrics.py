@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 Snapshot = Mapping[str, Any]
-"""What `StatusBoard.snapshot` says."""
+"""The content of `StatusBoard.snapshot`."""
 
 
 class MetricSample(NamedTuple):
@@ -342,7 +342,7 @@ METRICS = (
         _table_gauges("small_files", "value"),
     ),
 )
-"""What counts starts at 0 with every process, as Prometheus expects of counters."""
+"""Counters start at 0 with every process, as Prometheus expects."""
 
 
 def exposition(snapshot: Snapshot) -> bytes:

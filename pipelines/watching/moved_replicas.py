@@ -67,7 +67,8 @@ async def plan_balance(log: "KafkaLog") -> Assignments:
 
 
 async def plan_move(log: "KafkaLog", place: str, replicas: Replicas) -> Assignments:
-    """Of a topic's partitions each begins with another of the replicas, so that all lead some."""
+    """Plans the move; each partition of a topic begins with another of the replicas, so that all
+    lead some."""
     found = await find_places(log, place)
     is_alone = len(found) == 1
     return {at: _turned(replicas, by=0 if is_alone else at.partition) for at in found}
@@ -99,7 +100,7 @@ class CopyPace:
     at_once: int
     """Partitions at the same time."""
     bytes_per_s: int | None = None
-    """Of each broker; None for no limit."""
+    """The rate of each broker; None for no limit."""
 
 
 async def carry_out(

@@ -27,8 +27,8 @@ VERSIONS_SHOWN = 10
 async def offsets_meant(
     log: Log, pipeline: str, tasks: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Of every sink and partition the offset, and what of the source is below it; `tasks` are the
-    positions that `status` knows, by sink."""
+    """Returns the offset of every sink and partition, and what of the source is below it; `tasks`
+    are the positions that `status` knows, by sink."""
     offsets = {
         task: {place: int(at) for part, at in found.items() if (place := place_of(part, at))}
         for task, found in tasks.items()

@@ -1,4 +1,4 @@
-"""What is known of running pipelines: reports come in, one picture of them goes out."""
+"""The status of running pipelines: reports come in, one picture of them goes out."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -252,7 +252,7 @@ def _verified_json(verified: TableVerified | None) -> Json | None:
 def _table_state(
     name: str, found: Mapping[str, TableStatus], tasks: Mapping[str, TaskStatus]
 ) -> tuple[str, str, int | None]:
-    """What is wrong with it comes first, then what is being read, then what its tasks do."""
+    """Returns the state: a problem comes first, then what is being read, then what its tasks do."""
     task = min((tasks[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
     left_out = tasks[SOURCE].why_left_out(name) if SOURCE in tasks else ""
     own = [
@@ -290,7 +290,8 @@ class Undelivered:
     """Empty where nothing is known of the tables of the task."""
     task: str
     state: str
-    """Of the task, or of the table in it; `left out` of what the source does not capture."""
+    """The state of the task, or of the table in it; `left out` where the source does not capture
+    it."""
     reason: str
 
     def as_json(self) -> dict[str, str]:
@@ -326,7 +327,7 @@ def _of_task(
 
 
 def undelivered_lines(found: Sequence[Undelivered]) -> list[str]:
-    """What shares its reason shares a line."""
+    """Returns the lines; tables with the same reason share one."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for each in found:
         key = (each.pipeline, each.task, each.state, each.reason)

@@ -45,7 +45,7 @@ GAUGES = {
     "small_files": "small files",
     "verify_due_ms": "next comparison",
 }
-"""What figures of sources and tables are called where people read them."""
+"""Names of figures of sources and tables for people."""
 
 BAR_CELLS = 10
 WIDE = 100
@@ -85,7 +85,7 @@ COLUMNS = (
 VERIFIED = ScreenColumn("VERIFIED", 22)
 """Only there where something was verified, and the screen is wide."""
 OFFLINE_SHOWN = 5
-"""Of the partitions that cannot be used: one failed disk can take all of them."""
+"""Limit of the partitions that cannot be used: one failed disk can take all of them."""
 
 
 class ScreenSpace(NamedTuple):
@@ -129,7 +129,7 @@ def screen(
 
 
 def log_problems(snapshot: Facts) -> list[str]:
-    """What is wrong with the log itself, the partitions that cannot be used among it."""
+    """Returns the problems of the log itself, the partitions that cannot be used among them."""
     found = [snapshot["log_problem"]] if snapshot["log_problem"] else []
     offline = [f"{at} is offline: {why}" for at, why in snapshot["offline_partitions"].items()]
     rest = len(offline) - OFFLINE_SHOWN

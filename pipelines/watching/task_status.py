@@ -1,4 +1,4 @@
-"""What is known of one task of a pipeline, a source or a sink, and of its tables."""
+"""The status of one task of a pipeline, a source or a sink, and of its tables."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -127,8 +127,8 @@ class TaskStatus:
     positions: dict[str, str] = field(default_factory=dict)
     positions_ms: int | None = None
     waiting_since_ms: dict[str, int] = field(default_factory=dict)
-    """Of a sink that has not applied anything yet: commit times of the oldest change in the log,
-    by table."""
+    """Commit times of the oldest change in the log, by table, for a sink that has not applied
+    anything yet."""
     tables: dict[str, TableStatus] = field(default_factory=dict)
     gauges: dict[str, GaugesRead] = field(default_factory=dict)
     remarks: dict[str, RemarksMade] = field(default_factory=dict)
@@ -261,8 +261,9 @@ class TaskStatus:
 
 
 def records_behind(*, end: int, offset: int) -> int:
-    """What a sink has still to apply, at most: each transaction ends with a marker that is no
-    record, and a sink that has applied everything stands right before the last of them."""
+    """Returns the records that a sink has still to apply, at most: each transaction ends with a
+    marker that is no record, and a sink that has applied everything stands right before the last of
+    them."""
     return max(end - offset - 1, 0)
 
 

@@ -17,7 +17,7 @@ REMOVAL = "headwater cluster unthrottle"
 
 
 class Copy(NamedTuple):
-    """Who has a partition's records, and who gets them."""
+    """The copy of one partition: the brokers that have its records, and those that get them."""
 
     sources: Replicas
     targets: Replicas

@@ -1,4 +1,4 @@
-"""What the changes in a table's files amount to: the newest row of every key still there."""
+"""The result of the changes in a table's files: the newest row of every key still there."""
 
 from collections.abc import Iterator, Sequence
 

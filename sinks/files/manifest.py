@@ -25,7 +25,8 @@ class CommittedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What is about to be put in place, so that it can be removed if it never counts."""
+    """The files that are about to be put in place, so that they can be removed if they never
+    count."""
 
     sequence: int
     id: str
@@ -50,7 +51,7 @@ class ManifestCommit:
     """A slice that counts. `offsets` covers every topic that was ever applied."""
 
     sequence: int = 0
-    """Of the first one 1; an empty target stands at 0."""
+    """The number of the commit, from 1 on; an empty target stands at 0."""
     id: str = ""
     writer: str = ""
     """Which run of which process committed it."""

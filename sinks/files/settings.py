@@ -26,7 +26,7 @@ class RollSettings(YamlSettings):
 
 
 class FileTableSettings(YamlSettings):
-    """What holds for some of the tables."""
+    """Settings for some of the tables."""
 
     partition_by: Texts = Field((), examples=["order_day", ["country", "order_day"]])
     """Columns whose values divide a table into directories (`order_day=2026-01-31/`). They stay

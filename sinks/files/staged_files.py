@@ -38,7 +38,7 @@ class StagedFile(NamedTuple):
 
 
 class FileTarget(NamedTuple):
-    """What shares a file: rows of one schema for one directory."""
+    """The key of a file: it has rows of one schema for one directory."""
 
     directory: str
     table: TableId

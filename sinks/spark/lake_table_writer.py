@@ -74,13 +74,13 @@ class StagedTable:
     them."""
 
     base: LakeTableState | None
-    """What the commit goes on from."""
+    """The state that the commit goes on from."""
     state: LakeTableState | None
     """The same with what has been staged."""
     layout: LakeTableLayout | None = None
     counts: Sequence[ChangeCount] = ()
     rows_written_again: int = 0
-    """Of files that were staged before, and had to be written anew for later changes."""
+    """Rows of files that were staged before, and had to be written anew for later changes."""
 
     @property
     def files(self) -> Sequence[DataFile]:

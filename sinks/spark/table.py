@@ -106,7 +106,7 @@ class TableCommit:
     columns: ColumnIds | None = None
     """The columns with the source's ids, if they change."""
     becomes: "TableCreation | None" = None
-    """What a rebuilt shadow was made as; the table has this identity from now on."""
+    """The identity that a rebuilt shadow was made with; the table has it from now on."""
     operation: str = "MERGE"
     keeps_rows: bool = False
     """The rows stay the same and are only in other files."""

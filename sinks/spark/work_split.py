@@ -159,7 +159,7 @@ class WorkSplit:
     async def _stage(
         self, mine: _Gathered, changes: Sequence[TableChanges], part: Slice, head: SinkState
     ) -> None:
-        """What fails waits until all other tables have had their chance."""
+        """Stages a table; a failure waits until all other tables have had their chance."""
         table_slice, table_writer = table_slice_of(part, mine.topics), mine.table_writer
 
         def work() -> None:

@@ -82,7 +82,7 @@ EXTRA_COMPRESSED: Set[int] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsLayout:
-    """What row events of one kind have in common: the table, and the columns of each image."""
+    """The common layout of row events of one kind: the table, and the columns of each image."""
 
     table: TableMap
     change: RowChange

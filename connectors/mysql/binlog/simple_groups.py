@@ -52,7 +52,7 @@ class SimpleGroups(NamedTuple):
     layout: RowsLayout
     rows: Sequence[bytes]
     source: tuple[str, str] | tuple[int, int]
-    """What their GTIDs have in common: uuid and no tag; domain and server."""
+    """The common part of their GTIDs: uuid and no tag; domain and server."""
     numbers: Sequence[int]
     committed_us: Sequence[int]
     positions: Sequence[int]

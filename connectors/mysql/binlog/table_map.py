@@ -24,7 +24,7 @@ META_2_LITTLE = {VARCHAR, BIT, VARCHAR_COMPRESSED}
 META_2_BIG = {NEWDECIMAL, STRING}
 NUMERIC = {TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL}
 POINT = 1
-"""Of the kinds of geometries."""
+"""The number of this kind of geometry."""
 COLUMNS_MAX = 4_096
 """Both servers' limit of columns per table."""
 

@@ -18,7 +18,7 @@ NULL_CELL, LENGTH_2, LENGTH_3, LENGTH_8 = 0xFB, 0xFC, 0xFD, 0xFE
 
 
 class RowLayout(NamedTuple):
-    """What the rows of an event consist of: one or two images, each with a bitmap of its nulls."""
+    """The layout of the rows of an event: one or two images, each with a bitmap of its nulls."""
 
     images: Int32Array
     """Number of columns of each image."""

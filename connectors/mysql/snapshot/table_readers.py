@@ -80,7 +80,7 @@ class TableReaders:
         return locked is not None and job.is_active and is_new and locked.covers(job.table.table)
 
     def end_locked(self) -> None:
-        """What is left is read beside the stream."""
+        """Ends the lock; the remaining rows are read beside the stream."""
         if self.locked is not None:
             self.locked.close()
             self.locked = None

@@ -37,7 +37,7 @@ PLAIN = {wire.FLOAT: "float", wire.DOUBLE: "double", wire.YEAR: "year", wire.DAT
 TEXTS = {size: name for name, size in TEXT_LENGTHS.items() if "text" in name}
 BLOBS = {size: name for name, size in TEXT_LENGTHS.items() if "blob" in name}
 VECTOR_BYTES = 4
-"""Of each number of a vector, which MariaDB logs as bytes."""
+"""Bytes of each number of a vector, which MariaDB logs as bytes."""
 
 
 @dataclass(frozen=True, slots=True)

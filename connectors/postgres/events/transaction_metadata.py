@@ -19,7 +19,7 @@ MESSAGE_COLLECTION = "LOGICAL_DECODING_MESSAGE"
 object."""
 
 TransactionBlock = Mapping[str, Any]
-"""Of one event: the transaction's name, and the event's number in it."""
+"""The block of one event: the transaction's name, and the event's number in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class TableFormChange:
     table: TableId
     form: TableForm
     cause: Cause
-    """What the stream does not bring of it; empty if it brings all."""
+    """The part of it that the stream does not bring; empty if it brings all."""
     after: int
     """The change is before this place in the write-ahead log."""
     captured: CapturedTable | None = None

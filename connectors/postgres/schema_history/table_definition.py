@@ -1,4 +1,4 @@
-"""What the catalogue says of a table's form, kept to find changes that the stream does not tell."""
+"""The form of a table in the catalog, stored to find changes that are not in the stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,8 +132,7 @@ class Attribute(NamedTuple):
     partitions differ."""
     is_generated: bool
     parts: Mapping[str, str] | None
-    """Of types that it is made of: labels of enums, and fields of composite types, by their
-    numbers."""
+    """The parts of the type: labels of enums, and fields of composite types, by their numbers."""
     since: Mapping[str, Sequence[int]] | None = None
     """By the same numbers: the transaction that gave a label its name; for a composite type the
     count of fields that it ever had, and their transactions. None if an older version stored
@@ -172,7 +171,7 @@ class LeafForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """Of one captured table."""
+    """The form of one captured table."""
 
     oid: int
     is_partitioned: bool
@@ -337,7 +336,8 @@ def _causes(then: TableForm, now: TableForm, *, is_announced: bool) -> Iterator[
 
 
 def _has_other_key(then: TableForm, now: TableForm) -> bool:
-    """What the file chooses is an edit of it, and no change of the table."""
+    """Returns whether the table's own key is another one. A key that the file chooses is an edit of
+    the file."""
     is_chosen = not (then.has_primary_key or now.has_primary_key)
     if is_chosen and then.key != now.key:
         return False

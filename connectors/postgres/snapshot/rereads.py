@@ -28,7 +28,7 @@ class Rereads:
     jobs: SnapshotJobs
     pending: PendingChunks
     failure: BaseException | None = None
-    """Of an estimate, that the next question for rows raises."""
+    """The error of an estimate, which the next question for rows raises."""
     _estimates: set[asyncio.Task[None]] = field(default_factory=set)
 
     def begin_again(self, table: CapturedTable, progress: TableSnapshotProgress) -> None:

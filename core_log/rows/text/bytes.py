@@ -97,7 +97,7 @@ def _are_long(data: UInt8Array, column: pa.Array) -> bool:
 
 
 def _each(kind: pa.DataType, column: pa.Array, convert: Callable[[memoryview], bytes]) -> pa.Array:
-    """What becomes of each value's bytes."""
+    """Converts the bytes of each value."""
     data, offsets = bytes_and_offsets(column)
     converted = [convert(data.data[start:end]) for start, end in pairwise(offsets.tolist())]
     ends = np.cumsum([0, *map(len, converted)])

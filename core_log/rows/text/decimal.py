@@ -93,7 +93,7 @@ def bytes_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 JAVA_WORDS = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
-"""What Debezium writes in place of numbers that are none; the words are those of a Java enum."""
+"""Debezium's words in place of numbers that are none, as in a Java enum."""
 
 
 def to_java_words(column: pa.Array) -> pa.Array:

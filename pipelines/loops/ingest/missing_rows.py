@@ -79,7 +79,7 @@ class _Search:
         self.is_ready, self._is_taken = asyncio.Event(), asyncio.Event()
         self._found: GoneKeys | None = None
         self._searched: dict[TopicPartition, GoneKeys] = {}
-        """Of each partition the last pass, which has found all by now."""
+        """The last pass of each partition, which has found all by now."""
         self._failure: Exception | None = None
         self.task = asyncio.ensure_future(self._run())
 

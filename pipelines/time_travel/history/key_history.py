@@ -37,7 +37,7 @@ WINDOW_OFFSETS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What happened to the key once."""
+    """One change of the key."""
 
     topic: str
     partition: int
@@ -200,7 +200,8 @@ def _cast(text: str, kind: pa.DataType) -> pa.Array:
 
 
 def _bytes_of(text: str) -> bytes:
-    """Of hexadecimal digits, or as `verify` and other answers show bytes that are no text."""
+    """Returns the bytes of hexadecimal digits, or of the form in which `verify` and other answers
+    show bytes that are no text."""
     if text.startswith(BASE64):
         return base64.b64decode(text.removeprefix(BASE64), validate=True)
     return bytes.fromhex(text.removeprefix("\\x"))

@@ -68,7 +68,7 @@ async def nothing() -> None:
 
 
 async def nobody_begins() -> bool:
-    """Whoever rebuilds has the log for itself."""
+    """Nothing to check: a rebuild has the log for itself."""
     return False
 
 
@@ -100,7 +100,7 @@ class TableRebuild:
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """What a rebuild does with the copy."""
+    """The choices of a rebuild about the copy."""
 
     swaps: bool = False
     verifies: bool = False

@@ -166,7 +166,8 @@ def _rows_of(
 async def _deletes(
     repair: SourceRepair, log: Log, source: Mapping[str, ColumnOrValue]
 ) -> list[TableChanges]:
-    """Of rows that the log has and the source has not; with the key as it stands in the log."""
+    """Returns deletes of rows that the log has and the source has not; with the key as it stands in
+    the log."""
     places = [
         each.place
         for each in repair.keys.values()

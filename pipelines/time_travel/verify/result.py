@@ -33,7 +33,7 @@ KEYS_NAMED = 20
 
 @dataclass(slots=True)
 class IncomparableRows:
-    """Of one table, as its source was read last. Nobody may delete them from the log."""
+    """Rows of one table, as its source was read last. Nobody may delete them from the log."""
 
     keys: list[pa.RecordBatch] = field(default_factory=list)
     """As targets call them."""
@@ -68,7 +68,7 @@ class IncomparableRows:
 
 
 def deletes_of(changes: TableChanges) -> TableChanges:
-    """Of their keys alone: such changes pass every filter."""
+    """Returns deletes of their keys alone: such changes pass every filter."""
     schema, count = declare_nan_columns(changes.schema), len(changes)
     columns = [
         changes.rows.column(each.name) if each.name in schema.key else pa.nulls(count, each.type)

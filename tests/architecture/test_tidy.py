@@ -37,6 +37,9 @@ MACHINE_TALK = re.compile(
     r"(?<![\w.])/wo" r"rk/|(?<![\w.])/ro" r"ot/|cla" r"ude|anthro" r"pic|chat" r"gpt", re.IGNORECASE
 )
 
+TURNED_AROUND = re.compile(r"(?:What|Whatever|Who|Whoever|Whose|Of)\b")
+"""First words after which the subject of a sentence comes late, or is only meant."""
+
 HANDLERS = "core_log/broker/handlers"
 HANDLER_HEAD = re.compile(r"(\w+) \(key (\d+)\), versions? (\d+)(?: to (\d+))?: ")
 
@@ -110,6 +113,20 @@ def opening_of(path: str) -> str:
 def is_sentence(text: str) -> bool:
     ends = re.findall(r"[.!?](?=\s+[A-Z]|$)", text.replace("\n", " "))
     return len(ends) == 1 and text.endswith((".", "!", "?"))
+
+
+def test_docstrings_begin_with_their_subject() -> None:
+    found = [
+        f"{path}:{node.lineno}"
+        for path in python_files(*PRODUCT)
+        for node in nodes_of(path)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and TURNED_AROUND.match(node.value.value)
+    ]
+
+    assert not found
 
 
 def test_a_handler_opens_with_its_api_and_versions() -> None:

@@ -8,9 +8,8 @@ from uuid import UUID
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import NewTopic, RequestRefusal
-from headwater.core_log.replication.elections import NO_LOSSES, Losses
+from headwater.core_log.replication.elections import NO_LOSSES, ElectionType, Losses
 from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal
-from headwater.core_log.replication.leader_elections import ElectionType
 from headwater.core_log.replication.metadata import NO_LEADER
 from headwater.core_log.replication.metadata_records import Doubt, PartitionRecord
 from tests.core_log.replication.controller_in_memory import Scene

@@ -11,7 +11,6 @@ REASONS = {
     "RowChanges": "changes of one relation in columns of text: missing values are filled in here,"
     " before text gets a type",
     "WalBatch": "changes of several tables, with their transactions and the position behind them",
-    "tuple of WalBatch, int": "how much of the buffer is free again: the stream owns the buffer",
     "Task": "the follower waits for the stream, for rows read beside it and for the heartbeat",
     # Changes
     "pa.RecordBatch": "typed rows; the contract of sources and sinks",
@@ -64,6 +63,5 @@ REASONS = {
     "TableWork": "the work of a slice for one table, in this process or in Spark, or a failure",
     "pa.Table": "rows under the table's columns, beside those of the file",
     "tuple of KeyRange, list": "the task of a thread, or of an executor",
-    "tuple of Table, tuple": "rows of one partition of the lake table",
     "pa.ChunkedArray": "a column of such a table",
 }

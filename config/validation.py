@@ -38,8 +38,7 @@ class Validator:
     def validate(self, model: type[BaseModel], node: YamlNode, at: KeyPath) -> Any:
         """The settings in `node`, which stands at `at`; None when something is wrong with them.
 
-        What is wrong only because a reference is unset yet is not told again.
-        """
+        Problems that come only from an unset reference are not told again."""
         found = list(self._misread(model, node))
         try:
             settings = model.model_validate(plain(node), by_alias=True, by_name=False)

@@ -21,8 +21,8 @@ class LeftOutTables:
         self.errors: dict[TableId, HeadwaterError] = {}
 
     async def find_refused(self, tables: Iterable[TableChanges]) -> AbstractSet[TableId]:
-        """Those of which nothing may be handed on. What comes next of the others comes behind
-        these changes."""
+        """Those of which nothing may be handed on. Later changes of the others come behind
+        these."""
         asked, refused = set[TableId](), dict[TableId, HeadwaterError]()
         for changes in tables:
             schema, table = changes.schema, changes.schema.table

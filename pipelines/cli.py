@@ -84,7 +84,7 @@ class CommandTable(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # What is wrong with the other options must come out in the form that was asked for.
+        # Errors of the other options must come out in the form that was asked for.
         ctx.obj = Output(as_json="--json" in args, has_color=default_color())
         try:
             return super().parse_args(ctx, args)
@@ -133,7 +133,7 @@ def cli() -> None:
 
 NO_MATRICES = ("OPENBLAS_NUM_THREADS", "1")
 """NumPy starts a thread per core that multiplies matrices, which nobody here does. It waits busily
-for a while: a tenth of a second of every process's start. Who sets this has the say."""
+for a while: a tenth of a second of every process's start. A value set by the user wins."""
 
 
 def main() -> NoReturn:

@@ -38,10 +38,8 @@ class CurrentRows:
     ) -> None:
         """Adds changes; `letters` are Debezium's op codes.
 
-        Of each key the change with the highest value of `orders` counts, and a truncate removes
-        what is below it of its own origin. Without `orders` and origins the order of arrival
-        counts.
-        """
+        The change of a key with the highest value of `orders` counts, and a truncate removes what
+        is below it of its own origin. Without `orders` and origins the order of arrival counts."""
         rows = keys.num_rows
         kinds = np.zeros(rows, np.int8)
         kinds[np.asarray(_equal(op_codes, "d"))] = DELETE

@@ -321,8 +321,8 @@ class PollingRounds:
 
 
 def _snapshot_of(table: SqlTable, operations: Kinds, state: PolledTable) -> str:
-    """Returns the field of the `source` block. Of rows that are read again the log may have former
-    ones: a filter has to know, and histories are not told what has not changed."""
+    """Returns the field of the `source` block. The log may have former versions of rows that are
+    read again: a filter has to know, and histories are not told what has not changed."""
     if operations[0] != Operation.READ:
         return "false"
     return "incremental" if state.was_read and table.schema.key else "true"

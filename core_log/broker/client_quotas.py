@@ -58,7 +58,7 @@ class ClientQuotas:
         """Requests whose client had to wait."""
 
     def use(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Takes the quotas of newer metadata. What was used stays counted."""
+        """Takes the quotas of newer metadata. Former use stays counted."""
         limits = {key: limits_of(quotas, key) for key in QuotaKey}
         connections = limits.pop(QuotaKey.CONNECTIONS)
         self._connection_limits = {

@@ -171,9 +171,9 @@ class Coordination:
         return self._broker.image.has_short_cuts and not self._has_ended_short_cuts
 
     async def end_short_cuts(self) -> None:
-        """Called before a second broker is registered, which ends the short cuts for good. What a
-        crash could take until now is on disk when this returns. Raises if that is not possible
-        yet; then nothing has changed."""
+        """Called before a second broker is registered, which ends the short cuts for good.
+        Everything that a crash could take until now is on disk when this returns. Raises if that is
+        not possible yet; then nothing has changed."""
         if not self.has_short_cuts:
             return
         self._has_ended_short_cuts = True

@@ -109,8 +109,8 @@ class Replicas:
         return self._in_turns(list(self._list_missing()))
 
     def apply(self, changes: MetadataChanges) -> Coroutine[None, None, None]:
-        """Applies a change that the image has already. What takes longer is in the returned
-        coroutine: openings and new roles. The next change waits for it."""
+        """Applies a change that the image has already. Openings and new roles take longer and are
+        in the returned coroutine. The next change waits for it."""
         image, coordination = self._broker.image, self._broker.coordination
         self.quotas.apply(image, changes)
         for topic in changes.topics_removed.values():

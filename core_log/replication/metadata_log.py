@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class MetadataPartition(Protocol):
-    """`__cluster_metadata-0` on this broker. What is committed there is for its quorum to say."""
+    """`__cluster_metadata-0` on this broker. Its quorum decides what is committed there."""
 
     @property
     def end_offset(self) -> int: ...

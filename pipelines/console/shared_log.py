@@ -28,7 +28,7 @@ class SharedLog:
             yield log
         finally:
             self._looks -= 1
-            # Whoever looks may be cancelled, and the log is to be closed all the same.
+            # A look may be cancelled, and the log is to be closed all the same.
             await asyncio.shield(asyncio.ensure_future(self._leave()))
 
     async def _enter(self) -> "KafkaLog":

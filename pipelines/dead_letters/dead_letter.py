@@ -141,7 +141,7 @@ def encode_rejects(
 async def append_dead_letters(
     log: Log, pipeline: str, dead_letters: Sequence[DeadLetter], *, now_ms: int
 ) -> None:
-    """On disk when this returns. What is appended twice is one dead letter all the same."""
+    """On disk when this returns. A dead letter that is appended twice counts once."""
     for batch in encode(dead_letters, pipeline=pipeline, now_ms=now_ms):
         await log.append(dead_letter_home(pipeline), batch)
 

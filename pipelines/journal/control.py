@@ -85,7 +85,7 @@ class DesiredTaskState:
 
     def fresh_start(self, table: str = "") -> str:
         """Names the newest signal that a table, or its pipeline, begin afresh: it was resumed or
-        restarted. Who knew another one before lifts a quarantine, or restarts."""
+        restarted. A reader that knew another one before lifts a quarantine, or restarts."""
         for signal in reversed(self.signals):
             if signal.table in ("", table) and (
                 signal.kind == RESTART
@@ -134,7 +134,7 @@ class DesiredState:
         return self.now
 
     async def follow(self) -> None:
-        """Runs until it is cancelled. What was wanted last stands while the log is away."""
+        """Runs until it is cancelled. The last state stands while the log is away."""
         while True:
             try:
                 if self._offset is None:

@@ -17,9 +17,9 @@ async def read_decided(
     """Committed records only, but waits for what is open now to be decided. Ends at the batch that
     reaches `end`, where one is given: who has a transaction open there would wait for himself.
 
-    Stopping at the last stable offset instead would hide our own committed records behind
-    somebody else's open transaction. What ages out meanwhile is passed over, as if it had before.
-    """
+    Stopping at the last stable offset instead would hide our own committed records behind somebody
+    else's open transaction. Records that age out meanwhile are passed over, as if they had
+    before."""
     bounds = (await log.bounds([partition]))[partition]
     offset = max(from_offset, bounds.start)
     end = bounds.end if end is None else min(end, bounds.end)

@@ -160,7 +160,7 @@ class SchemaReader:
         found: dict[str, dict[int, StoredSchema]] = {}
         async for stored in read_schemas(self._log, home):
             known = self._known.get(stored.topic, {}).get(stored.id)
-            # Who reads on goes by the very object that it had before.
+            # A reader that goes on compares with the very object that it had before.
             found.setdefault(stored.topic, {})[stored.id] = known if known == stored else stored
         for topic in found:
             self._histories.pop(topic, None)

@@ -60,8 +60,8 @@ def checked_first() -> RunTask:
         loaded, log, clock = task.loaded, task.log, task.clock
         has_topics = False
         if task.name == SOURCE and (wire := loaded.to_wire()) not in checked:
-            # Who was killed here may have left a transaction open with schemas in it, which the
-            # checks would wait for until it times out. Opening its writer ends it.
+            # A killed process may have left a transaction with schemas open, for whose timeout the
+            # checks would wait. Opening its writer ends it.
             await log.writer(writer_name(loaded.name))
             await check_not_dropping(log, loaded.name)
             asked = await asked_of_topics(loaded, log, clock=clock)

@@ -386,8 +386,8 @@ async def refuse_running_elsewhere(
 
 
 async def _prepare_log(claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]) -> None:
-    """Makes what tasks will ask for while their processes are still starting. What goes wrong here
-    goes wrong there, too, where it is tried again and told."""
+    """Makes what tasks will ask for while their processes are still starting. A failure here
+    happens there, too, where it is tried again and told."""
     with suppress(HeadwaterError):
         await claimed.log.ensure_topic(*internal_topics(history_ms=loaded[0].spec.log.history_ms))
         await claimed.log.committed_offsets(f"headwater.{loaded[0].name}")

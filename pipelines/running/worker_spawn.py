@@ -27,8 +27,8 @@ MEMORY = {
 }
 """Batches come and go by the megabyte, and every allocator likes to keep what it once had. With a
 fixed threshold glibc gives large blocks back, which halves a worker. Pages that are made anew cost
-time: what is needed again and again is kept by `BufferPool`. Who sets one of these before the
-start has the say."""
+time: what is needed again and again is kept by `BufferPool`. A value that is set before the start
+wins."""
 
 
 def spawn(command: Sequence[str] = COMMAND, *, level: int) -> "subprocess.Popen[bytes]":

@@ -205,7 +205,7 @@ async def generations_of(log: Log, topic: str) -> Generations:
 
 async def in_present(log: Log, options: ReadOptions) -> ReadOptions:
     """Typed columns are those of a table: they are read from where its changes go now, which holds
-    all that came before. What is read raw is the very topic that was named."""
+    all that came before. A raw read is of the very topic that was named."""
     if options.columns == "raw":
         return options
     generations = await generations_of(log, options.topic)

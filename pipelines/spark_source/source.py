@@ -119,7 +119,7 @@ def _decode(fetched: Fetched, split: Split, offset: int) -> Iterator[pa.RecordBa
 
 class HeadwaterSource(DataSource):
     """Made anew by Spark for every step, each in a process of its own: it keeps nothing but its
-    options. What is heavy is imported where it is used, since Spark loads this module in every
+    options. Heavy modules are imported where they are used, since Spark loads this module in every
     session of an environment that has it."""
 
     @classmethod

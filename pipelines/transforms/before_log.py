@@ -29,8 +29,8 @@ def salt_of(head: PipelineHead) -> bytes:
 
 
 class MasksAndDrops:
-    """Masks and drops columns of rows and of the rows before them. What it does belongs to the
-    topics' identity: changing it changes what rows of the same name mean."""
+    """Masks and drops columns of rows and of the rows before them. Its rules belong to the topics'
+    identity: changing them changes what rows of the same name mean."""
 
     def __init__(
         self, rules: Sequence[TransformRule], *, salt: bytes, is_again: bool = False

@@ -137,7 +137,7 @@ class Cast:
                 pa.ArrowException,
             )
         if name not in changes.schema.key:
-            # What went is told for information only; a delete must get through.
+            # The former values are for information only; a delete must get through.
             goes = is_operation(changes, Operation.DELETE)
             harmless = {row for row in failed if goes[row].as_py()}
             if harmless == failed.keys():

@@ -87,7 +87,7 @@ class PythonStep:
 
     def __init__(self, function: UserFunction, schema: TableSchema) -> None:
         self._function, self._given = function, schema
-        # What the function does to an empty table tells which columns it makes.
+        # The result for an empty table tells which columns the function makes.
         try:
             made = function.apply(schema.arrow.empty_table(), table=str(schema.table)).schema
         except FunctionRaised as raised:

@@ -106,8 +106,8 @@ class CopyPace:
 async def carry_out(
     log: "KafkaLog", changes: Assignments, *, pace: CopyPace, note: Callable[[str], None]
 ) -> None:
-    """Begins the moves, few at a time, and returns once all are over. What is begun goes on if this
-    ends before."""
+    """Begins the moves, few at a time, and returns once all are over. Moves that have begun go on
+    if this ends before."""
     rate = pace.bytes_per_s if changes else None
     if rate is not None:
         await throttle(log, changes, rate)

@@ -32,7 +32,7 @@ QUIET_S = 5.0
 
 
 class Listener:
-    """Lines in their order. What was left out is said, with its number, in its place."""
+    """Lines in their order. The number of reports that were left out stands in their place."""
 
     def __init__(self, pipeline: str | None) -> None:
         self._pipeline = pipeline

@@ -35,8 +35,8 @@ def current_rows(
     store: ObjectStore, manifest: Manifest, head: ManifestCommit, schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
     """As of a commit, a file at a time. Files are read in the order of their commits, in which the
-    changes of a key follow one another, and a truncate follows all that it takes away. Of a table
-    without a key every change is a row."""
+    changes of a key follow one another, and a truncate follows all that it takes away. Every change
+    of a table without a key is a row."""
     names = [
         file.name
         for commit in manifest.commits()

@@ -87,7 +87,7 @@ class JsonFile:
 
 def repeating(rows: pa.RecordBatch) -> bool | list[str]:
     """The columns that are worth a dictionary, by their first values: looking every value up costs
-    more than writing it where most of them are new. Of nested ones the writer itself finds out."""
+    more than writing it where most of them are new. The writer itself finds out for nested ones."""
     if any(pa.types.is_nested(kind) for kind in rows.schema.types):
         return True
     first = rows.slice(0, SAMPLE_ROWS)

@@ -44,9 +44,9 @@ def write(
     Partition columns are stored in the files only if the format requires it.
     """
     found: list[DataFile] = []
-    for values, part in _partitions(rows, layout, keeps_partitions=keeps_partitions):
+    for part in _partitions(rows, layout, keeps_partitions=keeps_partitions):
         found += [
-            _write_one(place, rows_of_file, values, layout, keeps_partitions)
+            _write_one(place, rows_of_file, layout, keeps_partitions=keeps_partitions)
             for rows_of_file in _divide(part, layout)
         ]
     return found
@@ -108,14 +108,12 @@ def stream_chosen(
 
 
 def _write_one(
-    place: StorageLocation,
-    rows: pa.Table,
-    values: tuple[str | None, ...],
-    layout: LakeTableLayout,
-    keeps_partitions: bool,
+    place: StorageLocation, rows: pa.Table, layout: LakeTableLayout, *, keeps_partitions: bool
 ) -> DataFile:
+    """Writes rows of one partition."""
     from pyarrow import parquet
 
+    values = tuple(_text(rows.column(name).slice(0, 1))[0].as_py() for name in layout.partition_by)
     name = f"part-{uuid4().hex}{ENDING}"
     low, high = (None, None)
     if layout.key and layout.mode != "append":
@@ -226,7 +224,7 @@ def _conform(rows: pa.Table, data: DataFile, layout: LakeTableLayout) -> pa.Tabl
 
 
 def _filled(rows: pa.Table, layout: LakeTableLayout, field: pa.Field) -> pa.ChunkedArray:
-    """Returns the value of rows that are older than the column. Of deleted rows only the key is
+    """Returns the value of rows that are older than the column. Only the key of a deleted row is
     known."""
     column = layout.filled[field.name]
     if column.missing is None:
@@ -272,10 +270,10 @@ def _at_new_keys(keys: pa.ChunkedArray, cuts: Sequence[int]) -> list[int]:
 
 def _partitions(
     rows: pa.Table, layout: LakeTableLayout, *, keeps_partitions: bool
-) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-    """Returns the rows grouped by the values of the partition columns, as text."""
+) -> Iterator[pa.Table]:
+    """Yields the rows of each partition."""
     if not layout.partition_by:
-        yield (), rows
+        yield rows
         return
     texts = pa.table({name: _text(rows.column(name)) for name in layout.partition_by})
     for values in texts.group_by(list(layout.partition_by)).aggregate([]).to_pylist():
@@ -291,7 +289,7 @@ def _partitions(
             column = texts.column(name)
             same = column.is_null() if value is None else pc.equal(column, value).fill_null(False)
             mask = same if mask is None else pc.and_(mask, same)
-        yield tuple(values[name] for name in layout.partition_by), rows.filter(mask)
+        yield rows.filter(mask)
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:

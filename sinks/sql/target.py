@@ -466,7 +466,8 @@ class SqlTarget:
         return shaping.layout
 
     def _begin(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
-        """Stores which renames begin. What the attempt before has learnt was rolled back."""
+        """Stores which renames begin. The columns that the attempt before has learnt were rolled
+        back."""
         if shaping.begin is not None:
             live, generation = self.tables.live(schema.table), shaping.layout.generation
             stored = self.columns.read(self.connect(), live, generation)

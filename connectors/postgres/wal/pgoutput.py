@@ -85,6 +85,8 @@ class PgoutputDecoder:
         self.ending: BatchEnd | None = None
         self.bytes_wanted = 0
         """The size of the incomplete frame in the buffer, as far as it is known."""
+        self.bytes_used = 0
+        """The size of the last WAL batch in the buffer."""
 
     def look(self, buffer: UInt8Array, filled: int) -> None:
         """Finds the whole frames among the bytes up to `filled`."""
@@ -145,17 +147,18 @@ class PgoutputDecoder:
         """Whether there is at least one message, possibly of an open transaction."""
         return len(self._starts) > 0
 
-    def decode(self, buffer: UInt8Array, *, may_cut: bool) -> tuple[WalBatch | None, int]:
-        """Returns the next WAL batch, and the number of its bytes. With `may_cut` it may end inside
-        of a transaction if there is nothing else."""
+    def decode(self, buffer: UInt8Array, *, may_cut: bool) -> WalBatch | None:
+        """Returns the next WAL batch, of `bytes_used` bytes. With `may_cut` it may end inside of a
+        transaction if there is nothing else."""
+        self.bytes_used = 0
         if self._lone is not None:
             (reached, is_wanted), self._lone = self._lone, None
             self._position = max(self._position, reached)
-            wal_batch = WalBatch(_NO_TRANSACTIONS, (), self._position, is_wanted=is_wanted)
-            return wal_batch, _KEEPALIVE.size
+            self.bytes_used = _KEEPALIVE.size
+            return WalBatch(_NO_TRANSACTIONS, (), self._position, is_wanted=is_wanted)
         count = self._whole or (len(self._starts) if may_cut else 0)
         if not count:
-            return None, 0
+            return None
         used = int(self._starts[count]) if count < len(self._starts) else self._walked
         messages = MessageColumns(buffer, self._starts[:count], self._tags[:count], used)
         few = self._few(messages) if count <= self._few_frames else None
@@ -163,7 +166,8 @@ class PgoutputDecoder:
         self._starts, self._tags = self._starts[count:] - used, self._tags[count:]
         self._walked, self._whole = self._walked - used, 0
         self.bytes_wanted = max(0, self.bytes_wanted - used)
-        return wal_batch, used
+        self.bytes_used = used
+        return wal_batch
 
     def _few(self, messages: MessageColumns) -> WalBatch | None:
         if self._open is not None:

@@ -126,8 +126,8 @@ class WalStream:
         while True:
             await self._gather(pacing)
             pacing.handed_on()
-            wal_batch, used = self._decoder.decode(self._buffer, may_cut=self._is_full)
-            self._drop(used)
+            wal_batch = self._decoder.decode(self._buffer, may_cut=self._is_full)
+            self._drop(self._decoder.bytes_used)
             if wal_batch is not None and self._says_something(wal_batch):
                 yield wal_batch
             elif self._decoder.ending is not None and not self._decoder.has_whole:

@@ -67,8 +67,8 @@ class Inbox:
             self.buffer[self.filled : self.filled + len(piece)] = np.frombuffer(piece, np.uint8)
             self.filled += len(piece)
             self.decoder.look(self.buffer, self.filled)
-            wal_batch, used = self.decoder.decode(self.buffer, may_cut=may_cut)
-            rest = self.buffer[used : self.filled].copy()
+            wal_batch = self.decoder.decode(self.buffer, may_cut=may_cut)
+            rest = self.buffer[self.decoder.bytes_used : self.filled].copy()
             self.filled = len(rest)
             self.buffer[: self.filled] = rest
             self.buffer[self.filled :] = 0xFF  # nothing may be learnt from what is not there

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.replication.leader_elections import ElectionType
+from headwater.core_log.replication.elections import ElectionType
 from headwater.core_log.replication.liveness import Sessions
 from tests.simulation.checker import Outcome, Sent
 from tests.simulation.load import batch_of

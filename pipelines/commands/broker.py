@@ -98,7 +98,7 @@ def broker(
 
     with freeze_imports():
         from headwater.config.redaction import set_up_logging
-        from headwater.pipelines.terminal.exit_codes import run_until_signal
+        from headwater.pipelines.terminal.signals import run_until_signal
 
     named: dict[str, object] = {"cluster_secret": cluster_secret} if cluster_secret else {}
     named |= {"advertise": advertise} if advertise else {}

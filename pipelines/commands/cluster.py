@@ -14,9 +14,9 @@ from headwater.pipelines.commands.cluster_acls import acls
 from headwater.pipelines.commands.cluster_moves import MOVES
 from headwater.pipelines.commands.cluster_quotas import quotas
 from headwater.pipelines.commands.cluster_recover import recover
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, shared_options, table
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options, table
 from headwater.pipelines.terminal.quantities import size_text
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

@@ -8,7 +8,6 @@ import click
 from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
 from headwater.pipelines.terminal.control_writer import confirm, yes_option
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
     Output,
@@ -18,6 +17,7 @@ from headwater.pipelines.terminal.output import (
     table,
 )
 from headwater.pipelines.terminal.quantities import time_text
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

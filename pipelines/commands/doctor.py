@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import (
     DEFAULT_DATA,
     DEFAULT_FILE,
@@ -21,6 +20,7 @@ from headwater.pipelines.terminal.output import (
     format_count,
     shared_options,
 )
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline

@@ -16,9 +16,9 @@ from headwater.pipelines.terminal.control_writer import (
     split_target,
     yes_option,
 )
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, file_option
 from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
@@ -240,8 +240,8 @@ async def _check_at_rest(address: LogAddress, pipeline: str) -> None:
 async def beginning(
     address: LogAddress, log: "KafkaLog", pipeline: str, table: str = ""
 ) -> AsyncIterator[None]:
-    """While data outside the log is removed: no task of the pipeline begins on any machine. What
-    fails here leaves a pipeline that can go on."""
+    """While data outside the log is removed: no task of the pipeline begins on any machine. A
+    failure here leaves a pipeline that can go on."""
     from headwater.pipelines.journal.control import begin_drop, end_drop, read_dropping
 
     is_repeated = table in await read_dropping(log, pipeline)

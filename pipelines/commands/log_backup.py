@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import (
     DEFAULT_DATA,
     DEFAULT_FILE,
@@ -15,6 +14,7 @@ from headwater.pipelines.terminal.log_address import (
 )
 from headwater.pipelines.terminal.output import Output, format_count, shared_options
 from headwater.pipelines.terminal.quantities import size_text
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.objects.store import ObjectStore

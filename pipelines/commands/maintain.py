@@ -6,7 +6,6 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.control_writer import TARGET, split_target
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
     DifferencesFound,
@@ -14,6 +13,7 @@ from headwater.pipelines.terminal.output import (
     format_count,
     shared_options,
 )
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline

@@ -13,7 +13,6 @@ from headwater.pipelines.terminal.control_writer import (
     running_pipelines,
     yes_option,
 )
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
     Output,
@@ -22,6 +21,7 @@ from headwater.pipelines.terminal.output import (
     shared_options,
     table,
 )
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

@@ -9,9 +9,9 @@ from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.commands.replay import RebuildProgress, ReplayProgress
 from headwater.pipelines.terminal.control_writer import running_pipelines, split_target
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.pipelines.time_travel.history.cut_points import CutPoint

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterError
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import data_option
 from headwater.pipelines.terminal.output import (
     DifferencesFound,
@@ -19,6 +18,7 @@ from headwater.pipelines.terminal.output import (
     printable,
     shared_options,
 )
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.model.log import Log

@@ -14,10 +14,10 @@ from headwater.pipelines.terminal.control_writer import (
     running_pipelines,
     split_target,
 )
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.quantities import duration_text
+from headwater.pipelines.terminal.signals import run_until_signal
 from headwater.pipelines.terminal.starting_points import LATEST
 
 if TYPE_CHECKING:

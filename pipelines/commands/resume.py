@@ -3,9 +3,9 @@
 import click
 
 from headwater.pipelines.terminal.control_writer import TARGET, send_pause
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 
 @click.command()

@@ -13,10 +13,10 @@ from headwater.pipelines.terminal.control_writer import (
     running_pipelines,
     split_target,
 )
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, printable, shared_options, table
 from headwater.pipelines.terminal.quantities import time_text
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.model.log import Log

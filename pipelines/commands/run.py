@@ -100,7 +100,7 @@ def run(
         from headwater.config.redaction import Redaction, set_up_logging
         from headwater.pipelines.running.run import RunOptions
         from headwater.pipelines.running.run import run as run_pipelines
-        from headwater.pipelines.terminal.exit_codes import run_until_signal
+        from headwater.pipelines.terminal.signals import run_until_signal
 
     set_up_logging(level, scrub=lambda text: output.scrub(text))
     switch_threads_often()

@@ -11,9 +11,9 @@ import click
 from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, envelope, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.pipelines.running.owner_client import LockHolder

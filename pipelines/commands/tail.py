@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.clock import unix_ms
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, envelope, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 from headwater.pipelines.terminal.starting_points import LATEST, no_partition, resolve
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.control_writer import confirm, yes_option
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, format_count, shared_options, table
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

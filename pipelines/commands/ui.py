@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.http_options import http_options
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,6 @@ from headwater.pipelines.terminal.control_writer import (
     running_pipelines,
     split_target,
 )
-from headwater.pipelines.terminal.exit_codes import run_until_signal
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
     DependencyMissing,
@@ -24,6 +23,7 @@ from headwater.pipelines.terminal.output import (
     shared_options,
     table,
 )
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from headwater.pipelines.time_travel.verify.result import TableVerdict

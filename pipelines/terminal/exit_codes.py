@@ -1,10 +1,4 @@
-"""How a command ends: its exit code, the error behind it, and Ctrl-C and SIGTERM."""
-
-import asyncio
-import os
-import signal
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+"""The exit codes of every command, and which error ends in which."""
 
 from headwater.core_log.foundation.errors import (
     BatchRejected,
@@ -79,9 +73,6 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
     BeingReadAgain: DIFFERENT,
     TableFailed: DIFFERENT,
 }
-T = TypeVar("T")
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(Exception):
@@ -98,31 +89,3 @@ def exit_code_of(error: HeadwaterError) -> int:
         if kind in BY_ERROR:
             return BY_ERROR[kind]
     return INTERNAL
-
-
-def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
-    """Runs `work`; the first signal cancels it and waits for its `finally`, the second kills."""
-    received: list[int] = []
-
-    async def guarded() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None, "asyncio.run runs a task"
-
-        def on_signal(number: int) -> None:
-            if received:
-                os._exit(128 + number)
-            received.append(number)
-            task.cancel()
-
-        for number in SIGNALS:
-            loop.add_signal_handler(number, on_signal, number)
-        return await work
-
-    try:
-        result = asyncio.run(guarded())
-    except asyncio.CancelledError:
-        if not received:
-            raise
-    if received:
-        raise Interrupted(received[0])
-    return result

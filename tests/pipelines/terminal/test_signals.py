@@ -12,7 +12,7 @@ from tests.pipelines.run_process import ROOT
 PROGRAM = """
 import asyncio, sys
 from headwater.pipelines.terminal.exit_codes import Interrupted
-from headwater.pipelines.terminal.exit_codes import run_until_signal
+from headwater.pipelines.terminal.signals import run_until_signal
 
 async def work():
     print("working", flush=True)

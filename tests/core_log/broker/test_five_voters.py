@@ -111,6 +111,19 @@ async def test_one_of_five_voters_votes_again_after_its_disk_is_lost(cluster: Cl
     assert votes(cluster.brokers[1]) == [1, 2, 3, 4, 5]
 
 
+async def test_a_voter_is_replaced_by_a_broker_in_a_rack_without_votes(cluster: Cluster) -> None:
+    for node_id, rack in enumerate("abcac", start=1):
+        await cluster.start(node_id, rack=rack, replace_voters_after_ms=3_000)
+        await cluster.until(lambda count=node_id: count != 3 or len(votes(cluster.brokers[1])) == 3)
+    controller = cluster.controller
+    assert controller is not None and votes(controller) == [1, 2, 3]
+
+    cluster.kill(3)
+    await cluster.until(lambda: 3 not in votes(controller))
+
+    assert votes(controller) == [1, 2, 5]
+
+
 async def test_a_fourth_voter_brings_no_fifth(cluster: Cluster) -> None:
     await start_five(cluster)
     asked = RemoveRaftVoterRequest(

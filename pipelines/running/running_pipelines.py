@@ -251,9 +251,12 @@ class RunningPipelines:
         running = self._pipelines.get(ended.task.pipeline)
         if running is None or ended.task not in running.jobs:
             return
-        if ended.kind == FENCED and self._mine is not None and ended.task in self._mine:
-            self._tasks.create_task(self._start_again(ended))
-            return
+        if self._mine is not None and not running.until_end:
+            if ended.task not in self._mine:
+                return  # it may run elsewhere, and is not over
+            if ended.kind == FENCED:
+                self._tasks.create_task(self._start_again(ended))
+                return
         running.ended[ended.task] = ended
         self._changed.set()
         is_source = ended.task.name == SOURCE

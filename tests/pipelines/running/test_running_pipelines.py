@@ -200,6 +200,32 @@ async def test_a_task_that_had_ended_begins_again() -> None:
         assert [str(task) for task in applied.started] == ["shop/source", "shop/sql"]
 
 
+@pytest.mark.parametrize("is_expired", [False, True])
+async def test_a_run_whose_tasks_may_run_elsewhere_is_not_over(is_expired: bool) -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        it.share()
+        await it.apply([a_file(source="a", sql="b")])
+        tasks = frozenset(task for _, each in it.list_shared() for task in each)
+        await it.take(tasks)
+        await theatre.until_running("shop/source", "shop/sql")
+        over = asyncio.create_task(it.until_over())
+
+        losing = asyncio.create_task(it.lose())
+        if is_expired:  # its process has waited as long for a word as the group has
+            assert it._runner is not None
+            await asyncio.sleep(0)
+            it._runner.expire()
+        await losing
+        await asyncio.sleep(0)
+        was_over = over.done()
+        await it.take(tasks)
+        await theatre.until_running("shop/source", "shop/sql")
+        over.cancel()
+
+        assert not was_over
+
+
 async def test_a_run_once_ends_when_the_sinks_have_everything_up_to_the_end_of_the_source() -> None:
     theatre = Theatre()
     async with running(theatre) as it:

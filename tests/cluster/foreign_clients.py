@@ -211,6 +211,7 @@ class GroupClient(ForeignClient):
         self._next: dict[TopicPartition, int] = {}
         """Partitions of this assignment that have been read, and where they go on."""
         self._given_at = 0
+        self.last_error = ""
         self._consumer = Consumer(
             {
                 **self._settings,
@@ -236,13 +237,19 @@ class GroupClient(ForeignClient):
 
     def step(self) -> bool:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}
+        is_refused = False
         for message in self._consumer.consume(200, 0.1):
             told: Any = message
-            if told.error() is None:
+            if told.error() is not None:
+                self.last_error = str(told.error())
+                is_refused = is_refused or told.topic() is None
+            else:
                 at = TopicPartition(told.topic(), told.partition())
                 found.setdefault(at, []).append((told.offset(), told.value().decode()))
         for at, records in found.items():
             self._note(at, records)
+        if is_refused and not self._next:  # perhaps its offsets, which are not asked for again
+            self._consumer.assign(self._consumer.assignment())
         if not self._next:
             return False
         asked_at = self.seen.place()
@@ -251,7 +258,8 @@ class GroupClient(ForeignClient):
                 offsets=[ConfluentPartition(*at, offset) for at, offset in self._next.items()],
                 asynchronous=False,
             )
-        except KafkaException:
+        except KafkaException as error:
+            self.last_error = str(error)
             return False  # its coordinator is away, or it is no member any more
         told_at = self.seen.place()
         for each in taken or ():

@@ -190,7 +190,8 @@ class Workload:
             if not behind:
                 return
             if loop.time() > end_s:
-                self.seen.stuck += [f"{GROUP} stand still in {each}" for each in behind]
+                said = [each.last_error for each in self._members]
+                self.seen.stuck += [f"{GROUP} stand still in {each}: {said}" for each in behind]
                 return
             await asyncio.sleep(LOOK_S)
 

@@ -129,12 +129,18 @@ class CaptureMonitor:
         self._say(HELD, lost_keys.finding_of(self._held))
 
     async def _find_cured(self, connection: PgConnection) -> list[TableId]:
-        """Returns tables that can be captured again; reports the present reasons for the others."""
+        """Returns tables that can be captured again; reports the present reasons for the others.
+        A cured one is left out all the same until the next run reads it again."""
         looked = await self._look_at_tables(connection)
-        before = {each.oid for each in self._refused}
-        self._refused = [each for each in looked.refused if each.oid in before]
+        cured = {each.oid for each in looked.tables}
+        present = {each.oid: each for each in looked.refused}
+        self._refused = [
+            present.get(each.oid, each)
+            for each in self._refused
+            if each.oid in present or each.oid in cured
+        ]
         self._say(REFUSED, finding_of(self._refused))
-        return [each.table for each in looked.tables if each.oid in before]
+        return [each.table for each in self._refused if each.oid in cured]
 
     async def _look_at_tables(self, connection: PgConnection) -> discovery.DiscoveredTables:
         context = self._context

@@ -15,6 +15,7 @@ from headwater.connectors.postgres.publication.monitor import (
     FILTERED,
     LOOK_MS,
     NEW_TABLES,
+    REFUSED,
     CaptureMonitor,
 )
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
@@ -265,6 +266,22 @@ async def test_new_tables_and_filters_are_remarked_on_until_they_are_gone(shop: 
     assert (first.name, second.name) == (NEW_TABLES, NEW_TABLES)
     assert first.finding is not None and "public.emptied match" in first.finding.problem
     assert second.finding is None
+
+
+async def test_a_table_that_is_cured_is_remarked_on_until_it_is_read_again(shop: Guest) -> None:
+    """A run that ends before that has not delivered it."""
+    orders = TableId("public", "orders")
+    oid = shop.value("SELECT 'orders'::regclass::oid::int8")
+    refused = RefusedTable(oid, orders, "the server does not say which row went", "cure it")
+    watch, said = await watching(shop, [orders], SimulatedClock(0), [refused])
+
+    async with await connect(settings_of(shop)) as connection:
+        error = await watch.look(connection)
+
+    assert isinstance(error, SourceUnavailable) and "can be captured by now" in error.problem
+    remarks = [each for each in said if isinstance(each, Remark) and each.name == REFUSED]
+    assert remarks[-1].finding is not None
+    assert remarks[-1].finding.left_out == ("public.orders",)
 
 
 async def test_rows_that_are_left_out_are_remarked_on(guest: Guest) -> None:

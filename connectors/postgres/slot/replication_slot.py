@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -22,6 +22,8 @@ from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.errors import Diagnostic, SourceRejected, SourceUnavailable
 
 PLUGIN = "pgoutput"
+WAITED_FOR_SLOT = "slot"
+"""Name of the remark while a slot is created."""
 NAME_LENGTH_MAX = 63
 
 FAILOVER_SINCE = 17_0000
@@ -285,14 +287,22 @@ class SlotMaker:
 
     async def make(self) -> CreatedSlot:
         await drop(self.connection, self.name)
-        making = asyncio.ensure_future(
-            create(self.line, self.name, has_failover=self.has_failover, exports=self.exports)
-        )
-        try:
-            while not (await asyncio.wait([making], timeout=WAITING_SECONDS))[0]:
-                pid = self.line.info.backend_pid
-                self.say(await waited_for(self.connection, pid))
-            return making.result()
-        finally:
-            self.say(None)
-            await let_go(making)
+        making = create(self.line, self.name, has_failover=self.has_failover, exports=self.exports)
+        return await tell_meanwhile(making, self.line, self.connection, self.say)
+
+
+async def tell_meanwhile(
+    making: Coroutine[Any, Any, T],
+    line: PgConnection,
+    connection: PgConnection,
+    say: Callable[[Diagnostic | None], None],
+) -> T:
+    """Returns what `line` makes, and says meanwhile what keeps the server waiting with the slot."""
+    task = asyncio.ensure_future(making)
+    try:
+        while not (await asyncio.wait([task], timeout=WAITING_SECONDS))[0]:
+            say(await waited_for(connection, line.info.backend_pid))
+        return task.result()
+    finally:
+        say(None)
+        await let_go(task)

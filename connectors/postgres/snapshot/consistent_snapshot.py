@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import psycopg
 import pyarrow as pa
+from headwater.core_log.foundation.diagnostic import Diagnostic
 from psycopg import sql
 
 from headwater.connectors.postgres.catalog import CapturedTable
@@ -18,7 +19,12 @@ from headwater.connectors.postgres.server.lsn import PgSnapshot as Seen
 from headwater.connectors.postgres.server.sql_identifiers import quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot.heartbeat import ASKED_PREFIX
-from headwater.connectors.postgres.slot.replication_slot import once_left, slot_name
+from headwater.connectors.postgres.slot.replication_slot import (
+    WAITED_FOR_SLOT,
+    once_left,
+    slot_name,
+    tell_meanwhile,
+)
 from headwater.connectors.postgres.slot.resume_check import STREAM
 from headwater.connectors.postgres.snapshot.chunk_planner import (
     TableSize,
@@ -29,7 +35,7 @@ from headwater.connectors.postgres.snapshot.copy import Copier
 from headwater.connectors.postgres.snapshot.initial_snapshot import NOW, take_on
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
 from headwater.connectors.postgres.snapshot.transaction import flush
-from headwater.connectors.source import SourceContext, SourceSnapshot
+from headwater.connectors.source import Remark, SourceContext, SourceSnapshot
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
 
@@ -53,11 +59,18 @@ async def consistent_snapshot(
         )
         command = sql.SQL(SLOT).format(sql.Identifier(name)) + sql.SQL(" " + snapshot_option)
 
-        async def made() -> list[tuple[str, ...]]:
+        async def make() -> list[tuple[str, ...]]:
             with in_our_words("a temporary slot cannot be created", slot=name):
                 return await (await line.execute(command)).fetchall()
 
-        [[_, place, exported, _]] = await once_left(made)
+        questions = await stack.enter_async_context(open_connection(settings))
+
+        def say(finding: Diagnostic | None) -> None:
+            context.report(Remark(WAITED_FOR_SLOT, finding))
+
+        [[_, place, exported, _]] = await once_left(
+            lambda: tell_meanwhile(make(), line, questions, say)
+        )
         connection = await stack.enter_async_context(open_connection(settings))
         await take_on(connection, exported)
         tables, refused, _ = await look(connection, settings, context.pipeline)
@@ -72,7 +85,6 @@ async def consistent_snapshot(
         lsn = parse_lsn(place)
         copier = reader.copier(connection, is_only_for_copies=True)
         stack.callback(copier.close)
-        questions = await stack.enter_async_context(open_connection(settings))
         moment = SnapshotPoint(lsn, Seen.parse(seen).xmax % EPOCH, at_us)
         still = _Still(reader, copier, questions, moment, tables, sizes)
 

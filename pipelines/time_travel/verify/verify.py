@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
+from headwater.connectors.source import Remark, SourceReport
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import (
     HeadwaterError,
@@ -51,6 +52,7 @@ class Verifier:
     ) -> None:
         self._loaded, self._log, self._clock = loaded, log, clock
         self._is_running, self._note = is_running, note
+        self._noted = set[str]()
         spec = loaded.spec
         self.after_log = RowTransforms(spec.transform, spec.route, directory=loaded.directory)
 
@@ -193,8 +195,16 @@ class Verifier:
         [verdict] = await self._verdicts(subject, None, {name: sink}, repairs_log=False)
         return verdict
 
+    def _hear(self, report: SourceReport) -> None:
+        """Notes once what the source waits for before it can be read."""
+        if isinstance(report, Remark) and report.finding is not None:
+            said = f"{report.finding.problem}: {report.finding.hint}"
+            if said not in self._noted:
+                self._noted.add(said)
+                self._note(said)
+
     async def _open_source(self, stack: AsyncExitStack) -> SourceSide | None:
-        source = make_source(self._loaded, clock=self._clock)
+        source = make_source(self._loaded, clock=self._clock, report=self._hear)
         if not isinstance(source, SnapshotableSource):
             kind = self._loaded.source.kind
             self._note(

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import psycopg
 
-from headwater.connectors.postgres.session import SLOT
+from headwater.connectors.postgres.slot.replication_slot import WAITED_FOR_SLOT
 from headwater.connectors.source import Remark, SourceReport
 from tests.connectors.postgres.snapshot.table_log import source_of
 from tests.databases import Guest
@@ -34,7 +34,9 @@ async def test_a_writer_that_keeps_the_slot_waiting_is_reported(guest: Guest) ->
         late.commit()
     await reading
 
-    told = [each.finding for each in said if isinstance(each, Remark) and each.name == SLOT]
+    told = [
+        each.finding for each in said if isinstance(each, Remark) and each.name == WAITED_FOR_SLOT
+    ]
     first = next(each for each in told if each is not None)
     assert first.problem.endswith(f"writing now: pid {pid}")
     assert "pg_terminate_backend" in first.hint

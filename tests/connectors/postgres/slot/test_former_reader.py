@@ -9,11 +9,10 @@ import pytest
 from pydantic import SecretStr
 
 from headwater.connectors.postgres.server.connection import PgConnection, connect
-from headwater.connectors.postgres.session import SLOT
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import former_reader, replication_slot
 from headwater.connectors.postgres.slot.former_reader import FormerReader, once_free
-from headwater.connectors.postgres.slot.replication_slot import reader_name
+from headwater.connectors.postgres.slot.replication_slot import WAITED_FOR_SLOT, reader_name
 from headwater.connectors.postgres.slot.resume_check import check_resume
 from headwater.connectors.source import Remark, SourceReport
 from headwater.core_log.foundation.errors import Diagnostic, SourceUnavailable
@@ -64,7 +63,9 @@ async def test_a_source_says_whom_it_waits_for_and_goes_on_when_the_server_gives
         async with aclosing(source.changes(positions)) as batches:
             rows = sum([table.rows.num_rows async for batch in batches for table in batch.tables])
 
-    told = [each.finding for each in said if isinstance(each, Remark) and each.name == SLOT]
+    told = [
+        each.finding for each in said if isinstance(each, Remark) and each.name == WAITED_FOR_SLOT
+    ]
     assert rows == 1
     assert told[0] is not None and told[-1] is None
     assert f"pid {pid}; the server ends it 60 s after" in told[0].problem

@@ -314,6 +314,38 @@ def test_a_table_without_a_key_is_compared_with_all_that_was_done_to_its_rows(
     assert found["source"].compared.rows == 4
 
 
+def test_a_transaction_that_the_comparison_waits_for_is_named(
+    tmp_path: Path, postgres: str
+) -> None:
+    async def story(world: World, address: str) -> Any:
+        noted, has_noted = list[str](), asyncio.Event()
+
+        def note(text: str) -> None:
+            noted.append(text)
+            has_noted.set()
+
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+            await admin.execute("INSERT INTO t VALUES (1, 'one')")
+            await world.run()
+            await admin.execute("BEGIN")
+            await admin.execute("INSERT INTO t VALUES (2, 'two')")
+            await admin.execute("PREPARE TRANSACTION 'left alone'")
+            clock, subjects = world.clock, await subjects_of(world.loaded, world.log)
+            verifier = Verifier(world.loaded, world.log, clock=clock, is_running=False, note=note)
+            verifying = asyncio.create_task(verifier.verify(subjects, ComparedSides()))
+            await has_noted.wait()
+            await admin.execute("ROLLBACK PREPARED 'left alone'")
+            return noted, await verifying
+
+    with database_in(postgres, "waiting") as address:
+        text = PIPELINE.replace("ADDRESS", address)
+        noted, found = tell(tmp_path, text, lambda world: story(world, address))
+
+    assert len(noted) == 1 and "once a prepared transaction is over" in noted[0]
+    assert found and all(each.is_equal for each in found), found
+
+
 def test_a_pipeline_that_has_just_ended_is_not_waited_for(tmp_path: Path, postgres: str) -> None:
     """Though the server has yet to see that its source went."""
 

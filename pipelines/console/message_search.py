@@ -199,7 +199,7 @@ def _says(record: ShownRecord, text: str) -> bool:
     return text in (record.key or "") or any(text in (each.value or "") for each in record.fields)
 
 
-SHOWN_MAX, INTERVAL_S = 50, 1.0
+TAILED_MAX, INTERVAL_S = 50, 1.0
 BEHIND_MAX = 5_000
 """Offsets of a partition that are read in one interval; older ones are only counted."""
 WAIT = FetchLimit(bytes_max=4 << 20, wait_ms_max=1_000)
@@ -238,7 +238,7 @@ class MessageTail:
                     passed += bounds.stable - BEHIND_MAX - offsets[at]
                     offsets[at] = bounds.stable - BEHIND_MAX
             found.sort(key=lambda record: (record.appended_ms, record.offset), reverse=True)
-            yield TailedMessages(found[:SHOWN_MAX], max(len(found) - SHOWN_MAX, 0) + passed)
+            yield TailedMessages(found[:TAILED_MAX], max(len(found) - TAILED_MAX, 0) + passed)
             await asyncio.sleep(max(began + INTERVAL_S - time.monotonic(), 0))
 
 

@@ -72,6 +72,21 @@ def test_the_name_of_a_test_begins_with_its_subject() -> None:
     assert not found
 
 
+def test_a_module_gives_a_constant_one_value() -> None:
+    found = set[str]()
+    for path in python_files(*PRODUCT):
+        given: dict[str, str] = {}
+        for statement in tree_of(path).body:
+            for target in statement.targets if isinstance(statement, ast.Assign) else ():
+                for node in ast.walk(target):
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                        said = ast.unparse(statement)
+                        if given.setdefault(node.id, said) != said:
+                            found.add(f"{path}: {node.id}")
+
+    assert not found
+
+
 def public_functions(tree: ast.Module) -> Iterator[str]:
     """Of modules and classes; a property is named like the value that it is."""
     for node in tree.body:

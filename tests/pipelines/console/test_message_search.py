@@ -378,7 +378,7 @@ def test_dead_letters_are_hidden_among_messages_while_any_column_is(served: Serv
 def test_a_tail_shows_what_comes_and_counts_the_rest(
     served: ServedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.pipelines.console.message_search.SHOWN_MAX", 2)
+    monkeypatch.setattr("headwater.pipelines.console.message_search.TAILED_MAX", 2)
     monkeypatch.setattr("headwater.pipelines.console.message_search.INTERVAL_S", 0)
     write_orders(served, 1)
     place = TopicPartition(TOPIC, 0)

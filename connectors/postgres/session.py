@@ -56,11 +56,7 @@ from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import replication_slot
 from headwater.connectors.postgres.slot.former_reader import once_free
 from headwater.connectors.postgres.slot.heartbeat import Heartbeat
-from headwater.connectors.postgres.slot.replication_slot import (
-    WAITED_FOR_SLOT,
-    CreatedSlot,
-    SlotMaker,
-)
+from headwater.connectors.postgres.slot.replication_slot import CreatedSlot, SlotMaker
 from headwater.connectors.postgres.slot.resume_check import (
     LOST_HINT,
     SERVER,
@@ -106,7 +102,9 @@ class ReplicationSession:
         self.tables: Sequence[CapturedTable] = ()
         """The tables as they were at the start of this run."""
         self._following: StreamFollower | None = None
-        self._say_of_slot = lambda finding: context.report(Remark(WAITED_FOR_SLOT, finding))
+        self._say_of_slot = lambda finding: context.report(
+            Remark(replication_slot.WAITED_FOR_SLOT, finding)
+        )
         self._signals: list[Control] = []
         """Signals that came before the stream was followed."""
 

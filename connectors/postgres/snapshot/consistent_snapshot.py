@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import psycopg
 import pyarrow as pa
-from headwater.core_log.foundation.diagnostic import Diagnostic
 from psycopg import sql
 
 from headwater.connectors.postgres.catalog import CapturedTable
@@ -36,6 +35,7 @@ from headwater.connectors.postgres.snapshot.initial_snapshot import NOW, take_on
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
 from headwater.connectors.postgres.snapshot.transaction import flush
 from headwater.connectors.source import Remark, SourceContext, SourceSnapshot
+from headwater.core_log.foundation.errors import Diagnostic
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId
 

@@ -153,15 +153,19 @@ class Life:
         self._count += 1
         return b"%s %d" % (kind.encode(), self._count)
 
-    async def heal(self) -> None:
-        """The disk is well; nobody starts anything again."""
-        self.files.heal()
+    async def _until_served(self) -> None:
         for _ in range(TRIES_MAX):
             await self.look_after()
             if not self.broker.unserved and not self.broker.transactions.is_behind:
-                break
+                return
+
+    async def heal(self) -> None:
+        """The disk is well; nobody starts anything again."""
+        self.files.heal()
+        await self._until_served()
         if self._works:
             self._settle((await asyncio.wait(self._works))[0])
+            await self._until_served()  # a sync that began before may have failed meanwhile
         assert not self.broker.unserved, "everything comes back by itself"
         for _ in range(TRIES_MAX):
             answer = await self.broker.transactions.init_producer_id(NAME, timeout_ms=60_000)

@@ -237,8 +237,9 @@ class RelayClient(Client):
         self._offsets = reached
 
     async def has_all(self) -> bool:
+        """Whether nothing is left, also behind a transaction that is still open."""
         bounds = await self.log.bounds(self._source)
-        return all(self._offsets.get(at, 0) >= each.stable for at, each in bounds.items())
+        return all(self._offsets.get(at, 0) >= each.end for at, each in bounds.items())
 
     async def _write(self, writer: KafkaWriter, values: list[Value], reached: Offsets) -> None:
         at = self._random.choice(self._target)

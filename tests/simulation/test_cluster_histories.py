@@ -79,6 +79,11 @@ def test_a_history_of_replaced_voters_breaks_no_promise(seed: int) -> None:
     check(seed, accidents=controller_dies_while_it_replaces_a_voter, virtual_s=10.0, **REPLACING)
 
 
+def test_a_history_that_ends_with_an_open_transaction_breaks_no_promise() -> None:
+    """Its writer could not abort it; the relay has more to copy once its time is over."""
+    check(124, ANY_FAULT, **REPLACING)
+
+
 @pytest.mark.long("sim")
 @settings(max_examples=HISTORIES)
 @given(seed=st.integers(0, 2**32), faults=st.sampled_from([ANY_FAULT, LOST_DISKS]))

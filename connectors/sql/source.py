@@ -222,12 +222,12 @@ class SqlSource:
 
     async def _refusal(self, schema: TableSchema, there: Set[TableId]) -> HeadwaterError | None:
         """Returns why no row of the table may enter the log; a new one may be one that is gone."""
+
+        def is_gone(other: TableId) -> bool:
+            return other not in there
+
         if schema.table not in self._known:
-            refusal = await self._context.refusal_of_new(
-                schema,
-                may_be=lambda other: other not in there,
-                is_gone=lambda other: other not in there,
-            )
+            refusal = await self._context.refusal_of_new(schema, may_be=is_gone, is_gone=is_gone)
             if refusal is not None:
                 return refusal
             self._known.add(schema.table)

@@ -177,7 +177,7 @@ async def _drop_table(
         topics = {each.topic for each in mine}
         async with audit(log, "drop", f"{pipeline}/{table}", {"data": with_data}):
             try:
-                async with beginning(address, log, pipeline, table):
+                async with keep_tasks_from_beginning(address, log, pipeline, table):
                     if with_data:
                         gone += await _drop_from_targets(loaded, log, table, topics)
                 found = drop_table_from_log(log, pipeline, table, parts=parts, now_ms=unix_ms())
@@ -237,7 +237,7 @@ async def _check_at_rest(address: LogAddress, pipeline: str) -> None:
 
 
 @asynccontextmanager
-async def beginning(
+async def keep_tasks_from_beginning(
     address: LogAddress, log: "KafkaLog", pipeline: str, table: str = ""
 ) -> AsyncIterator[None]:
     """While data outside the log is removed: no task of the pipeline begins on any machine. A
@@ -281,7 +281,7 @@ async def _drop(
             await check_pipeline(log, pipeline, {})
         async with audit(log, "drop", pipeline, {"data": with_data}):
             try:
-                async with beginning(address, log, pipeline):
+                async with keep_tasks_from_beginning(address, log, pipeline):
                     if loaded is not None:
                         gone += await _drop_outside(loaded, with_data=with_data)
                 left = await leavings_of(log, pipeline)

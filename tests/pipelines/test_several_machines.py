@@ -15,7 +15,7 @@ import pytest
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.commands.drop import beginning
+from headwater.pipelines.commands.drop import keep_tasks_from_beginning
 from headwater.pipelines.journal.control import begin_drop, read_dropping
 from headwater.pipelines.terminal import exit_codes
 from headwater.pipelines.terminal.log_address import LogAddress
@@ -237,7 +237,7 @@ def test_a_run_that_begins_after_the_first_look_of_a_drop_is_noticed_and_goes_on
         output = Output()
         context = click.Context(click.Command("drop"), obj=output)
         with context.scope(), pytest.raises(ConfigError, match="the pipeline is running"):
-            async with beginning(LogAddress(None, machines.address), log, "shop"):
+            async with keep_tasks_from_beginning(LogAddress(None, machines.address), log, "shop"):
                 raise AssertionError("nothing is removed")
         return await read_dropping(log, "shop")
 

@@ -20,8 +20,12 @@ import pyarrow as pa
 
 from headwater.core_log.records.arrow_codec import encode
 from headwater.core_log.records.batch_header import seal, stamp
-from headwater.core_log.storage.cleanable_range import SegmentFacts
-from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult, compact
+from headwater.core_log.storage.compaction import (
+    CompactionRequest,
+    CompactionResult,
+    SegmentFacts,
+    compact,
+)
 from headwater.core_log.storage.segment import LOG, file_name
 
 SEGMENT_BYTES = 1 << 30

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.rows.text.datetime import database_text
-from headwater.core_log.rows.text.time import times_to_text
+from headwater.core_log.rows.text.datetime import database_text, times_to_text
 
 CastFunction = Callable[[pa.Array, pa.DataType], pa.Array]
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)

@@ -354,7 +354,7 @@ class PartitionReader:
             )
 
     def _reader(self, topic: str) -> "TopicReader":
-        from headwater.connectors.kafka.formats import reader_of
+        from headwater.connectors.kafka.record_formats import reader_of
 
         if topic not in self._readers:
             schema_text = self._stored.get(f"schema/{topic}", "")

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder, Decoded
 from headwater.connectors.mysql.binlog.event import is_compressed
 from headwater.connectors.mysql.binlog.simple_groups import SimpleGroups, find_simple_groups
@@ -17,7 +16,7 @@ from headwater.connectors.mysql.captured_tables import CapturedTables
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
-from headwater.connectors.snapshot.stream_first import has_stream_next
+from headwater.connectors.stream_follower import SourceHeartbeat, has_stream_next
 from headwater.core_log.client.gather import in_thread, let_go
 from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
 

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import partial
 
-from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpStart
 from headwater.connectors.mysql.captured_tables import CapturedTables
@@ -46,6 +45,7 @@ from headwater.connectors.mysql.snapshot.locked_snapshot import (
 )
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
 from headwater.connectors.source import Control, SourceContext
+from headwater.connectors.stream_follower import SourceHeartbeat
 from headwater.core_log.client.gather import in_thread
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
-from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.events.event_mapper import EventMapper, MappedBatch
 from headwater.connectors.postgres.publication.monitor import CaptureMonitor
@@ -18,8 +17,8 @@ from headwater.connectors.postgres.slot.resume_check import SERVER, STREAM
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.wal.stream import WalStream
 from headwater.connectors.postgres.wal.wal_batch import WalBatch, WalMessage
-from headwater.connectors.snapshot.stream_first import has_stream_next
 from headwater.connectors.source import Control
+from headwater.connectors.stream_follower import SourceHeartbeat, has_stream_next
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.changes import ChangeBatch, Phase, Positions

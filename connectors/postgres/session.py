@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
-from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.postgres import lost_keys
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.discovery import (
@@ -73,6 +72,7 @@ from headwater.connectors.postgres.snapshot.signals import asks_for_rest
 from headwater.connectors.postgres.wal.start_replication import check_origin
 from headwater.connectors.postgres.wal.stream import WalStream
 from headwater.connectors.source import Control, Remark, SnapshotProgress, SourceContext
+from headwater.connectors.stream_follower import SourceHeartbeat
 from headwater.core_log.client.gather import together
 from headwater.core_log.foundation.errors import (
     Diagnostic,

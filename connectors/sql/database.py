@@ -23,7 +23,7 @@ from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.core_log.rows.text.time import times_to_iso_text
+from headwater.core_log.rows.text.datetime import times_to_iso_text
 
 BLOCK_BYTES_MAX = (1 << 31) - 1
 WITHOUT_SCHEMAS = {"sqlite", "mysql", "mariadb"}

@@ -5,9 +5,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.core_log.broker.authorization import denial
-from headwater.core_log.broker.batch_contents import InvalidRecord
 from headwater.core_log.broker.batch_validation import (
     InternalTopic,
+    InvalidRecord,
     InvalidTimestamp,
     UnsupportedCompression,
 )

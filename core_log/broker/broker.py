@@ -8,7 +8,7 @@ from uuid import UUID
 
 from headwater.core_log.broker.active_controller import ActiveController
 from headwater.core_log.broker.audit_log import AuditLog
-from headwater.core_log.broker.batch_contents import Scratch
+from headwater.core_log.broker.batch_validation import Scratch
 from headwater.core_log.broker.client_quotas import ClientQuotas
 from headwater.core_log.broker.cluster_member import ClusterMember
 from headwater.core_log.broker.connection import Peer
@@ -58,7 +58,7 @@ from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_s
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.replication.voters import ReplicaKey
 from headwater.core_log.security.authorizer import Authorizer
-from headwater.core_log.security.listener_security import ListenerSecurity, security_of
+from headwater.core_log.security.login import ListenerSecurity, security_of
 from headwater.core_log.security.principal import Principal
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.properties import decode_uuid, new_uuid

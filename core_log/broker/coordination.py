@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.leadership_proofs import LeadershipProofs
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.transaction_markers import TransactionMarkers
-from headwater.core_log.broker.transaction_partitions import ReachedPartitions
+from headwater.core_log.broker.transaction_markers import ReachedPartitions, TransactionMarkers
 from headwater.core_log.broker.transaction_verification import TransactionVerifier
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable

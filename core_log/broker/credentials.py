@@ -10,8 +10,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.replication.access_changes import credential_in
 from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.security.cluster_secret import derive, read_secret_file
-from headwater.core_log.security.listener_security import BETWEEN_NODES, ListenerSecurity
-from headwater.core_log.security.login import Exchange
+from headwater.core_log.security.login import BETWEEN_NODES, Exchange, ListenerSecurity
 from headwater.core_log.security.principal import CLUSTER, LOCAL
 from headwater.core_log.security.sasl_mechanisms import (
     HASHES,

@@ -34,7 +34,7 @@ from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata import METADATA_TOPIC
-from headwater.core_log.security.listener_security import security_of
+from headwater.core_log.security.login import security_of
 from headwater.core_log.storage.compaction import compact
 from headwater.core_log.storage.files import Files, OsFiles
 from headwater.core_log.storage.properties import META

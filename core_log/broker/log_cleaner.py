@@ -9,12 +9,14 @@ from weakref import WeakKeyDictionary
 
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.foundation.errors import CorruptLog, HeadwaterError
-from headwater.core_log.storage.cleanable_range import Cleanable, SegmentFacts, cleanable
 from headwater.core_log.storage.compaction import (
+    Cleanable,
     CompactionRequest,
     CompactionResult,
     LastRecord,
+    SegmentFacts,
     Swap,
+    cleanable,
     compact,
 )
 from headwater.core_log.storage.partition_log import PartitionLog

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text
+from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding, as_text
 from headwater.core_log.rows.text.datetime import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
-from headwater.core_log.rows.text.float import PLAIN_MAX, PLAIN_MIN
+from headwater.core_log.rows.text.number import PLAIN_MAX, PLAIN_MIN
 
 KIND, DATA, OFFSETS, VALID, FIRST, SIZE, INDEXES, SCALE = range(8)
 """Columns of the table, per part: its kind; addresses of its bytes or numbers, offsets and validity

@@ -27,8 +27,7 @@ from headwater.core_log.records.record_views import (
     locate,
     locate_parts,
 )
-from headwater.core_log.records.row_parts import RowColumn, ValueEncoding
-from headwater.core_log.records.row_writer import join
+from headwater.core_log.records.row_writer import RowColumn, ValueEncoding, join
 from headwater.core_log.records.varint import varint_lengths
 
 BATCH_BYTES_MAX = 1 << 20

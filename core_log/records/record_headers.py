@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.records.record_codec import encode_varint
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
-from headwater.core_log.records.row_writer import join
+from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding, join
 from headwater.core_log.records.varint import read_varints, write_varints
 
 NO_HEADERS = b"\0"

@@ -58,7 +58,7 @@ def codec_for(wire: WireSettings, *, topic: str) -> RowCodec:
     for Avro."""
     match wire.value:
         case "debezium-json":
-            from headwater.core_log.rows.json.debezium_reader import DebeziumJson
+            from headwater.core_log.rows.json.debezium import DebeziumJson
 
             return DebeziumJson(wire, topic=topic)
         case "flat-json":

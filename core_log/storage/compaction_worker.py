@@ -21,13 +21,14 @@ from headwater.core_log.storage.batch_filter import (
     runs,
 )
 from headwater.core_log.storage.batch_rewrite import empty_batch, rewritten_batches
-from headwater.core_log.storage.cleanable_range import SegmentFacts, group_segments
 from headwater.core_log.storage.compaction import (
     CompactionRequest,
     CompactionResult,
+    SegmentFacts,
     Swap,
     encode_failure,
     encode_result,
+    group_segments,
 )
 from headwater.core_log.storage.files import Bytes, Files, OsFiles
 from headwater.core_log.storage.key_digests import ENTRY_BYTES_MAX, KeyDigests, NewestOffsets

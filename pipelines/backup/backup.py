@@ -1,5 +1,7 @@
-"""Copies the held files of a log into an object store: only chunks that it does not have yet."""
+"""Copies the held files of a log into an object store, only chunks that it lacks, and back."""
 
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +24,8 @@ from headwater.pipelines.backup.manifest import (
 )
 
 Progress = Callable[[str], None]
+PARTIAL = ".restoring"
+"""Ending of the directory until it is whole."""
 
 
 @dataclass(slots=True)
@@ -139,3 +143,69 @@ def _remove_older(store: ObjectStore, keep: int) -> int:
     chunks = [each.name for each in store.objects(f"{CHUNKS}/")]
     store.remove([name for name in chunks if name.rpartition("/")[2] not in needed])
     return len(gone)
+
+
+def restore(
+    store: ObjectStore, name: str, data: Path, *, progress: Callable[[str], None] = lambda _: None
+) -> BackupManifest:
+    """Fills a directory that does not exist or is empty; it gets its name when it is whole."""
+    data = data.absolute()
+    if data.is_mount():  # a directory beside it would be on another file system
+        raise ConfigError(
+            "the directory is a mount point",
+            hint=f"name one inside it: {data / 'log'}",
+            directory=str(data),
+        )
+    if data.exists() and any(data.iterdir()):
+        raise ConfigError(
+            "the data directory is not empty",
+            hint="move it away, or name another one",
+            directory=str(data),
+        )
+    manifest = read_manifest(store, name)
+    partial = data.with_name(data.name + PARTIAL)
+    if partial.exists():  # left by one that was interrupted
+        shutil.rmtree(partial)
+    directories = {partial}
+    for path, stored in manifest.files.items():
+        progress(path)
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise CorruptLog("the backup has a file outside of its directory", file=path)
+        target = partial / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        directories |= {target.parent, target.parent.parent}
+        _write(store, stored, target)
+    for directory in directories:
+        _sync(directory)
+    if data.exists():
+        data.rmdir()
+    partial.rename(data)
+    _sync(data.parent)
+    return manifest
+
+
+def _write(store: ObjectStore, stored: StoredFile, target: Path) -> None:
+    with target.open("wb") as file:
+        for chunk in stored.chunks:
+            content = store.read(chunk_name(chunk))
+            if content is None or sha256(content) != chunk:
+                state = "missing" if content is None else "damaged"
+                raise CorruptLog(
+                    f"a chunk of the backup is {state}",
+                    hint="restore another backup: --backup NAME",
+                    chunk=store.address(chunk_name(chunk)),
+                    file=target.name,
+                )
+            file.write(content)
+        if file.tell() != stored.size:
+            raise CorruptLog("a file of the backup has another size", file=target.name)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

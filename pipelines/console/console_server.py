@@ -8,10 +8,9 @@ from contextlib import suppress
 
 from headwater.pipelines.console.command_runs import CommandRuns
 from headwater.pipelines.console.connect_routes import CONNECT
-from headwater.pipelines.console.console_route import ConsoleContext, ConsoleSources
+from headwater.pipelines.console.console_route import ConsoleContext, ConsoleSources, SharedLog
 from headwater.pipelines.console.live_status import LiveStatus
 from headwater.pipelines.console.routes import console_app, needs_token
-from headwater.pipelines.console.shared_log import SharedLog
 from headwater.pipelines.file.http_settings import HttpSettings
 from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
 from headwater.pipelines.watching.http_listener import HttpListener

@@ -163,7 +163,7 @@ def _of_listener(log: LogSettings) -> Iterator[Problem]:
         hint = "write `secret: cluster.secret`, without ${file:}"
         yield ("log", "cluster", "secret"), "it is the path of a file, not its content", hint
         return
-    from headwater.core_log.security.listener_security import security_of
+    from headwater.core_log.security.login import security_of
 
     try:
         security_of(log.as_broker(log.path, directory=log.path))

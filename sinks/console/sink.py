@@ -13,9 +13,8 @@ from headwater.core_log.foundation.errors import Diagnostic, SinkRejected
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.rows.text.datetime import database_text, python_value
-from headwater.core_log.rows.text.decimal import decimal_to_text
-from headwater.core_log.rows.text.time import times_to_text
+from headwater.core_log.rows.text.datetime import database_text, python_value, times_to_text
+from headwater.core_log.rows.text.number import decimal_to_text
 from headwater.sinks.console.settings import ConsoleSettings
 from headwater.sinks.sink import AppliedOffsets, SinkContext, Slice
 

@@ -10,12 +10,12 @@ from headwater.core_log.foundation.errors import RowsRejected, SinkRejected
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.objects.store import ObjectStore
 from headwater.core_log.rows.converters.row import RowConverters
-from headwater.core_log.rows.json.debezium_reader import read_rows
-from headwater.sinks.current_rows import CurrentRows
+from headwater.core_log.rows.json.debezium import read_rows
 from headwater.sinks.files.formats import READABLE, rows_of
 from headwater.sinks.files.manifest import Manifest, ManifestCommit
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.staged_files import ADDED, OPERATION
+from headwater.sinks.fold import CurrentRows
 
 COMPRESSIONS = {"gz": "gzip", "st": "zstd"}
 """By the end of a file's name."""

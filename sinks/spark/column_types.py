@@ -5,8 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.rows.text.datetime import from_database_text
-from headwater.core_log.rows.text.time import text_to_times
+from headwater.core_log.rows.text.datetime import from_database_text, text_to_times
 from headwater.sinks.type_conversion import cast
 
 DIGITS_MAX = 38

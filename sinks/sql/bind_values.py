@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.rows.text.bytes import to_hex
-from headwater.core_log.rows.text.datetime import are_near, database_text, with_eras
-from headwater.core_log.rows.text.decimal import decimal_to_text
-from headwater.core_log.rows.text.time import times_to_text
+from headwater.core_log.rows.text.datetime import are_near, database_text, times_to_text, with_eras
+from headwater.core_log.rows.text.number import decimal_to_text
 from headwater.sinks.sql import nested_json
 
 ParameterRows = list[tuple[Any, ...]]

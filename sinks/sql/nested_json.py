@@ -11,8 +11,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from headwater.core_log.rows.text.datetime import database_text
-from headwater.core_log.rows.text.time import times_to_text
+from headwater.core_log.rows.text.datetime import database_text, times_to_text
 
 WORDS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 NAN = "NaN"

@@ -14,7 +14,7 @@ from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
 from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
-from headwater.connectors.socket_readiness import until_readable
+from headwater.connectors.stream_follower import until_readable
 from headwater.core_log.foundation.errors import (
     DecodeError,
     HeadwaterError,

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.byte_spans.compiled_gather import gather_compiled
+from headwater.connectors.byte_spans import gather_compiled
 from headwater.connectors.mysql.kernels.json_texts import write_documents
 from headwater.connectors.mysql.kernels.kernels import (
     LENGTH_2,

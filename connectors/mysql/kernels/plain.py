@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.byte_spans.plain_gather import gather_plainly
+from headwater.connectors.byte_spans import gather_plainly
 from headwater.connectors.mysql.binlog.json_document import document_text
 from headwater.connectors.mysql.kernels.kernels import (
     LENGTH_2,

@@ -13,7 +13,7 @@ from headwater.connectors.mysql.server.server_identity import MysqlServer, Mysql
 from headwater.connectors.mysql.server.text_rows import TextRows
 from headwater.connectors.mysql.snapshot.chunk_query import whole_query
 from headwater.connectors.mysql.snapshot.chunk_reader import FormChanged, batch_of
-from headwater.connectors.mysql.snapshot.exact_position import try_exact_snapshot
+from headwater.connectors.mysql.snapshot.consistent_snapshot import try_exact_snapshot
 from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.core_log.model.changes import Operation, TableChanges
 

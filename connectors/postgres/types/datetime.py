@@ -11,9 +11,10 @@ from headwater.core_log.rows.text.datetime import (
     DIGITS,
     INFINITE_DAYS,
     from_database_text,
+    text_to_times,
+    times_to_iso_text,
     with_eras,
 )
-from headwater.core_log.rows.text.time import text_to_times, times_to_iso_text
 
 DAY_US = 86_400 * 10**6
 EPOCH_DAYS = 10_957

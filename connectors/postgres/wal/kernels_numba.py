@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.byte_spans.compiled_gather import gather_compiled
+from headwater.connectors.byte_spans import gather_compiled
 from headwater.connectors.postgres.wal.kernels import (
     COUNT_BYTES,
     FOREIGN,

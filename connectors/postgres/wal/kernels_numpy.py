@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.connectors.byte_spans.plain_gather import gather_plainly
+from headwater.connectors.byte_spans import gather_plainly
 from headwater.connectors.postgres.wal.kernels import (
     COUNT_BYTES,
     FOREIGN,

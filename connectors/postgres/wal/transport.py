@@ -14,7 +14,7 @@ from headwater.connectors.postgres.server.connection import (
     in_our_words,
     to_headwater_error,
 )
-from headwater.connectors.socket_readiness import until_readable
+from headwater.connectors.stream_follower import until_readable
 from headwater.core_log.foundation.errors import SourceUnavailable
 
 FIRST_FRAMES = b"WENS"

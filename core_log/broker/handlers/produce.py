@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.authorization import denial, topic_denial
-from headwater.core_log.broker.batch_contents import (
-    MissingKeys,
-    check_outline,
-    is_small,
-    open_in_thread,
-)
 from headwater.core_log.broker.batch_validation import (
     ZSTD,
     InternalTopic,
+    MissingKeys,
     UnsupportedCompression,
     append_batch,
     check_header,
+    check_outline,
+    is_small,
+    open_in_thread,
     read_header,
 )
 from headwater.core_log.broker.client_quotas import RequestUse

@@ -11,8 +11,7 @@ from headwater.core_log.model.changes import ColumnOrValue, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows import connect_schema
-from headwater.core_log.rows.avro.debezium_reader import in_order, read_events, read_flat
-from headwater.core_log.rows.avro.debezium_writer import envelope_parts
+from headwater.core_log.rows.avro.debezium import envelope_parts, in_order, read_events, read_flat
 from headwater.core_log.rows.avro.reader import AvroReader
 from headwater.core_log.rows.avro.schema import avro_schema, encoded_parts, zeros_where_null
 from headwater.core_log.rows.avro.schema_registry import SchemaRegistry, frame, read_framed

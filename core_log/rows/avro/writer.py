@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.records import row_writer
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
+from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding
 from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of
 from headwater.core_log.rows.map_columns import pairs_of
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column
-from headwater.core_log.records.row_parts import ValueEncoding
+from headwater.core_log.records.row_writer import ValueEncoding
 from headwater.core_log.rows import map_columns
 from headwater.core_log.rows.converters.converter import (
     CONNECT_NAMES,
@@ -17,7 +17,7 @@ from headwater.core_log.rows.converters.converter import (
 )
 from headwater.core_log.rows.converters.time import temporal_form
 from headwater.core_log.rows.settings import WireSettings
-from headwater.core_log.rows.text import bytes, decimal
+from headwater.core_log.rows.text import bytes, number
 
 BITS = "io.debezium.data.Bits"
 VECTORS = ("io.debezium.data.DoubleVector", "io.debezium.data.FloatVector")
@@ -200,15 +200,15 @@ def decimal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSet
         case "string":
             return Converter(
                 pa.string(),
-                to_wire=decimal.decimal_to_text,
-                from_wire=lambda column: decimal.text_to_decimal(column, kind),
+                to_wire=number.decimal_to_text,
+                from_wire=lambda column: number.text_to_decimal(column, kind),
                 direct=ValueEncoding.DECIMAL,
             )
         case "double":
             return Converter(
                 pa.float64(),
                 # Converted through text: Arrow's own cast is sometimes off by one bit.
-                to_wire=lambda column: decimal.decimal_to_text(column).cast(pa.float64()),
+                to_wire=lambda column: number.decimal_to_text(column).cast(pa.float64()),
                 from_wire=lambda column: column.cast(kind),
             )
         case "precise":
@@ -220,8 +220,8 @@ def decimal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSet
                 pa.binary(),
                 DECIMAL,
                 parameters or declared,
-                decimal.decimal_to_bytes,
-                lambda column: decimal.bytes_to_decimal(column, kind),
+                number.decimal_to_bytes,
+                lambda column: number.bytes_to_decimal(column, kind),
             )
 
 
@@ -233,21 +233,21 @@ def long_decimal_form(
     match wire.decimal:
         case "string":
             return Converter(
-                pa.string(), to_wire=decimal.to_java_words, from_wire=decimal.from_java_words
+                pa.string(), to_wire=number.to_java_words, from_wire=number.from_java_words
             )
         case "double":
             return Converter(
                 pa.float64(),
                 to_wire=lambda column: column.cast(pa.float64()),
-                from_wire=decimal.double_to_text,
+                from_wire=number.double_to_text,
             )
         case "precise" if semantic == VARIABLE_SCALE:
             return Converter(
-                decimal.VARIABLE_SCALE,
+                number.VARIABLE_SCALE,
                 semantic,
                 {},
-                decimal.text_to_variable_scale,
-                decimal.variable_scale_to_text,
+                number.text_to_variable_scale,
+                number.variable_scale_to_text,
                 (Converter(pa.int32()), Converter(pa.binary())),
                 frozenset(("scale", "value")),
                 "Variable scaled decimal",
@@ -258,6 +258,6 @@ def long_decimal_form(
                 pa.binary(),
                 semantic,
                 parameters,
-                lambda column: decimal.text_to_scaled(column, scale=scale),
-                lambda column: decimal.scaled_to_text(column, scale=scale),
+                lambda column: number.text_to_scaled(column, scale=scale),
+                lambda column: number.scaled_to_text(column, scale=scale),
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.core_log.records.row_parts import ValueEncoding
+from headwater.core_log.records.row_writer import ValueEncoding
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 CONNECT_NAMES = {

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.table_schema import Column as SchemaColumn
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.records.row_parts import RowColumn, ValueEncoding
+from headwater.core_log.records.row_writer import RowColumn, ValueEncoding
 from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.converters.column import form_of
 from headwater.core_log.rows.converters.converter import Converter

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.records.row_parts import ValueEncoding
+from headwater.core_log.records.row_writer import ValueEncoding
 from headwater.core_log.rows.converters.converter import Converter
 from headwater.core_log.rows.settings import WireSettings
 from headwater.core_log.rows.text import datetime
-from headwater.core_log.rows.text.time import iso_text_to_times, times_to_iso_text
+from headwater.core_log.rows.text.datetime import iso_text_to_times, times_to_iso_text
 
 
 def temporal_form(

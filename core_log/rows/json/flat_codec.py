@@ -10,7 +10,7 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.changes import OP_CODES, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
-from headwater.core_log.records.row_parts import RowColumn
+from headwater.core_log.records.row_writer import RowColumn
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, key_values, with_tombstones
 from headwater.core_log.rows.connect_schema import key_schema, plain, row_fields, struct, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse

@@ -22,8 +22,7 @@ from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.partitioner import partitions_of
 from headwater.core_log.records.record_headers import encode_header_columns, encode_headers
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
-from headwater.core_log.records.row_writer import join
+from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding, join
 from headwater.core_log.rows.codec import (
     AT_HEADER,
     OPERATION_HEADER,

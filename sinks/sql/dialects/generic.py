@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.core_log.rows.text.datetime import are_near
-from headwater.core_log.rows.text.time import are_within
+from headwater.core_log.rows.text.datetime import are_near, are_within
 from headwater.sinks.sql.bind_values import text_of
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headwater.connectors.kafka.debezium_events import DebeziumReader
-from headwater.connectors.kafka.json_records import JsonReader
 from headwater.connectors.kafka.json_rows import DecodedBatches, TopicReader
+from headwater.connectors.kafka.record_formats import JsonReader
 from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.core_log.records.record_headers import encode_headers
 from headwater.core_log.records.record_views import RecordColumns

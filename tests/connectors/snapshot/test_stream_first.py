@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.connectors.heartbeat import SourceHeartbeat
 from headwater.connectors.mysql.follower import BinlogFollower
 from headwater.connectors.mysql.server.server_identity import FilePosition
 from headwater.connectors.postgres.follower import StreamFollower
+from headwater.connectors.stream_follower import SourceHeartbeat
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema

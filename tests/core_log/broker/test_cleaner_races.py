@@ -1,8 +1,7 @@
 """A compaction takes effect only on the segments it has read, whatever happened meanwhile."""
 
 from headwater.core_log.broker.log_cleaner import facts_of, still_stand
-from headwater.core_log.storage.cleanable_range import Cleanable
-from headwater.core_log.storage.compaction import Swap
+from headwater.core_log.storage.compaction import Cleanable, Swap
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import START_MS, append, open_log, sync

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.core_log.broker.batch_contents import InvalidRecord, Scratch, open_in_thread
+from headwater.core_log.broker.batch_validation import InvalidRecord, Scratch, open_in_thread
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from headwater.core_log.records.compression import compress
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.core_log.compiled.row_writer_kernels import LARGE_BYTES, BufferPool
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, join_plainly
+from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding, join_plainly
 
 SIZE = 3 * LARGE_BYTES
 

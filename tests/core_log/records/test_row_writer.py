@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from headwater.core_log.records import row_writer
 from headwater.core_log.records.json_escapes import SHORT_ESCAPES
 from headwater.core_log.records.record_codec import encode_varint
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, join_plainly
-from headwater.core_log.records.row_writer import RowWriter, join_few
+from headwater.core_log.records.row_writer import (
+    RowColumn,
+    RowPart,
+    RowWriter,
+    ValueEncoding,
+    join_few,
+    join_plainly,
+)
 
 DECIMALS = (
     pa.decimal128(12, 2), pa.decimal128(18, 0), pa.decimal128(38, 38), pa.decimal128(5, -3),

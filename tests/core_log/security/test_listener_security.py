@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.security.cluster_secret import derive, read_cluster_secret
-from headwater.core_log.security.listener_security import ListenerSecurity, security_of
+from headwater.core_log.security.login import ListenerSecurity, security_of
 from headwater.core_log.security.principal import CLUSTER, LOCAL, Principal
 
 HERE, ELSEWHERE = "127.0.0.1:9092", "10.0.0.1:9092"

@@ -13,8 +13,12 @@ from headwater.core_log.records.record_codec import (
     encode_marker,
 )
 from headwater.core_log.storage.aborted import AbortedIndex, AbortedTransaction
-from headwater.core_log.storage.cleanable_range import SegmentFacts
-from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult, LastRecord
+from headwater.core_log.storage.compaction import (
+    CompactionRequest,
+    CompactionResult,
+    LastRecord,
+    SegmentFacts,
+)
 from headwater.core_log.storage.compaction_worker import Compaction
 from headwater.core_log.storage.key_digests import KeyDigests
 from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core_log.storage.cleanable_range import (
+from headwater.core_log.storage.compaction import (
     Cleanable,
     SegmentFacts,
     cleanable,

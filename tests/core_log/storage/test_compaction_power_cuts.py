@@ -7,8 +7,7 @@ import pytest
 
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
-from headwater.core_log.storage.cleanable_range import SegmentFacts, cleanable
-from headwater.core_log.storage.compaction import CompactionRequest
+from headwater.core_log.storage.compaction import CompactionRequest, SegmentFacts, cleanable
 from headwater.core_log.storage.compaction_worker import Compaction
 from headwater.core_log.storage.files import Files
 from headwater.core_log.storage.log_config import LogConfig

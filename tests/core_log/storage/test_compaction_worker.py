@@ -14,8 +14,13 @@ from headwater.core_log.records.record_codec import (
     encode_batch,
     iterate_batches,
 )
-from headwater.core_log.storage.cleanable_range import SegmentFacts
-from headwater.core_log.storage.compaction import WORKER, CompactionRequest, LastRecord, compact
+from headwater.core_log.storage.compaction import (
+    WORKER,
+    CompactionRequest,
+    LastRecord,
+    SegmentFacts,
+    compact,
+)
 from headwater.core_log.storage.files import OsFiles
 from headwater.core_log.storage.segment import LOG, SUFFIXES, file_name
 from headwater.core_log.storage.swap import cleaned_path

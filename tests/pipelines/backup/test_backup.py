@@ -18,7 +18,7 @@ from headwater.core_log.objects.settings import S3Settings
 from headwater.core_log.objects.store import SINK_ERRORS, store_of
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.storage.files import OsFiles
-from headwater.pipelines.backup.backup import BackupResult, back_up
+from headwater.pipelines.backup.backup import BackupResult, back_up, restore
 from headwater.pipelines.backup.held_files import decode_held, encode_held
 from headwater.pipelines.backup.manifest import (
     BackupManifest,
@@ -27,7 +27,6 @@ from headwater.pipelines.backup.manifest import (
     choose_backup,
     chunk_name,
 )
-from headwater.pipelines.backup.restore import restore
 from tests.builders import START_MS, batch
 from tests.contract.records import read_all
 from tests.moto_server import client_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.core_log.foundation.errors import LogUnavailable
-from headwater.pipelines.console.shared_log import SharedLog
+from headwater.pipelines.console.console_route import SharedLog
 
 
 class Opened:

@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import replace
 
-from headwater.connectors.mysql.ddl_copy import copy_of, shown_columns
+from headwater.connectors.mysql.ddl_rehearsal import copy_of, shown_columns
 from headwater.connectors.mysql.server.catalog import MysqlCatalog
 from headwater.connectors.mysql.server.connection import connect
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition

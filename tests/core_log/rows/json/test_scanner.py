@@ -17,7 +17,7 @@ from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.converters.row import RowConverters
-from headwater.core_log.rows.json import debezium_reader
+from headwater.core_log.rows.json import debezium
 from headwater.core_log.rows.json.scanner import EventScanner, ScannedEvents, scanner_for
 from headwater.core_log.rows.json.strict_reader import carrier, check, parse_document
 from headwater.core_log.rows.settings import WireSettings
@@ -79,7 +79,7 @@ def found_by_scan(schema: TableSchema, values: pa.Array) -> TableChanges | None:
     events = scanned(schema, values)
     if events is None:
         return None
-    return debezium_reader._read_scanned(events, RowConverters.of(schema, WIRE))
+    return debezium._read_scanned(events, RowConverters.of(schema, WIRE))
 
 
 def as_numbers(rows: pa.RecordBatch) -> pa.RecordBatch:

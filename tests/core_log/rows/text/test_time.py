@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core_log.rows.text.datetime import PER_DAY
-from headwater.core_log.rows.text.time import (
+from headwater.core_log.rows.text.datetime import (
+    PER_DAY,
     iso_text_to_times,
     text_to_times,
     times_to_iso_text,

@@ -1,23 +1,22 @@
-"""Reads Debezium's JSON events as changes, strictly."""
+"""Debezium's JSON events: read as changes, strictly, and written."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import OP_CODES, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
+from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
-from headwater.core_log.rows.json.debezium_writer import envelope, truncate_envelope
 from headwater.core_log.rows.json.flat_codec import (
     NO_FRAME,
     Frame,
@@ -32,7 +31,14 @@ from headwater.core_log.rows.json.strict_reader import (
     parse,
     without_carrier,
 )
-from headwater.core_log.rows.json.writer import join, object_parts
+from headwater.core_log.rows.json.writer import (
+    NULL,
+    constant,
+    join,
+    json_text,
+    member_name,
+    object_parts,
+)
 from headwater.core_log.rows.settings import WireSettings
 
 NO_OPERATION = 255
@@ -41,6 +47,9 @@ CODE_OPERATIONS[[ord(code) for code in OP_CODES[: Operation.TRUNCATE]]] = range(
 OPERATIONS = {code: number for number, code in enumerate(OP_CODES[: Operation.TRUNCATE])}
 UNKNOWN = "`op` is none of r, c, u and d"
 LARGEST = 2**63 - 1
+CALM_MAX = 0.5
+"""A column that changes in a smaller share of its rows is written once per run of equal values."""
+AFTER, NO_AFTER = b',"after":', b',"after":null'
 
 
 def read_events(values: pa.Array, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
@@ -214,3 +223,121 @@ def _before(changes: TableChanges, forms: RowConverters) -> list[RowPart] | None
         return parts
     texts = pc.if_else(before.is_valid(), join(parts, len(changes)), None)
     return [RowColumn(texts, ValueEncoding.RAW)]
+
+
+def envelope(
+    changes: TableChanges,
+    row: Sequence[RowPart],
+    before: Sequence[RowPart] | None,
+    *,
+    now_us: int,
+) -> list[RowPart]:
+    """Returns the envelope's parts. `row` is an object; `before` is one for updates if it is known,
+    else null."""
+    operations = changes.operations
+    opening: list[RowPart] = [*(before or [NULL]), AFTER]
+    closing: RowPart = b""
+    if len(pc.unique(operations)) == 1:
+        operation = operations[0].as_py()
+        code: RowPart = OP_CODES[operation].encode()
+        if operation == Operation.DELETE:
+            opening, closing = [], NO_AFTER
+    else:
+        is_deleted = pc.equal(operations, int(Operation.DELETE))
+        code = _raw(pa.array(OP_CODES, pa.string()).take(operations))
+        if pc.any(is_deleted).as_py():
+            known = (NULL + AFTER).decode() if before is None else join(opening, len(changes))
+            opening = [_raw(pc.if_else(is_deleted, "", known))]
+            closing = _raw(pc.if_else(is_deleted, NO_AFTER.decode(), ""))
+    return [
+        b'{"before":', *opening, *row, closing,
+        b',"source":', *block_parts(changes.source),
+        b',"transaction":', *block_parts(changes.transaction),
+        b',"op":"', code, b'",', _times(now_us), b"}",
+    ]  # fmt: skip
+
+
+def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[RowPart]:
+    return [
+        b'{"before":null,"after":null,"source":', *block_parts(changes.source),
+        b',"transaction":', *block_parts(changes.transaction),
+        b',"op":"t",', _times(now_us), b"}",
+    ]  # fmt: skip
+
+
+def _times(now_us: int) -> bytes:
+    return b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d' % (now_us // 1_000, now_us, now_us * 1_000)
+
+
+def _raw(texts: pa.Array) -> RowColumn:
+    return RowColumn(texts, ValueEncoding.RAW)
+
+
+def block_parts(block: Mapping[str, ColumnOrValue] | None) -> list[RowPart]:
+    """Returns an object whose members are columns or constants."""
+    if block is None:
+        return [NULL]
+    block = {name: _of_one(value) for name, value in block.items()}
+    runs = _Runs.of([value for value in block.values() if isinstance(value, pa.Array)])
+    parts: list[RowPart] = []
+    shared: list[RowPart] = [b"{"]
+    for index, (name, value) in enumerate(block.items()):
+        shared += [b"," if index else b"", member_name(name)]
+        if not isinstance(value, pa.Array):
+            shared.append(constant(value))
+        elif runs.has(value):
+            shared.append(json_text(runs.firsts(value)))
+        else:
+            parts += [*runs.spread(shared), json_text(value)]
+            shared = []
+    return [*parts, *runs.spread([*shared, b"}"])]
+
+
+def _of_one(value: ColumnOrValue) -> ColumnOrValue:
+    """Turns columns of a single row into constants."""
+    return value[0].as_py() if isinstance(value, pa.Array) and len(value) == 1 else value
+
+
+class _Runs(NamedTuple):
+    """Runs of rows that share much of their `source` block, like the rows of one commit: shared
+    fields are written once per run."""
+
+    columns: tuple[pa.Array, ...]
+    starts: pa.Array
+    """The first row of each run."""
+    numbers: pa.Array
+    """The run of each row."""
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array]) -> "_Runs":
+        changes = [_changes(column) for column in columns]
+        calm = [
+            index for index, change in enumerate(changes) if change.sum() <= CALM_MAX * len(change)
+        ]
+        if not calm:
+            return cls((), None, None)
+        is_start = np.logical_or.reduce([changes[index] for index in calm])
+        numbers = np.cumsum(is_start) - 1
+        chosen = tuple(columns[index] for index in calm)
+        return cls(chosen, pa.array(np.flatnonzero(is_start)), pa.array(numbers))
+
+    def has(self, column: pa.Array) -> bool:
+        return any(column is each for each in self.columns)
+
+    def firsts(self, column: pa.Array) -> pa.Array:
+        return column.take(self.starts)
+
+    def spread(self, parts: Sequence[RowPart]) -> list[RowPart]:
+        """Returns parts per run as parts per row."""
+        if all(isinstance(part, bytes) for part in parts):
+            return list(parts)
+        return [_raw(pa.DictionaryArray.from_arrays(self.numbers, join(parts, len(self.starts))))]
+
+
+def _changes(column: pa.Array) -> BoolArray:
+    """Returns where a column's value differs from the row before; a null always differs."""
+    found = np.ones(len(column), np.bool_)
+    if len(column) > 1:
+        different = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+        found[1:] = different.fill_null(True).to_numpy(zero_copy_only=False)
+    return found

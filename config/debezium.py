@@ -165,13 +165,13 @@ def _put(
         if present is None:
             present = MappingNode(text_position, {}, {})
         if not isinstance(present, MappingNode):
-            raise ConfigError(f"this is said by {key!r} as well", hint="take one of them out")
+            raise ConfigError(f"the option and {key!r} say the same", hint="take one of them out")
         value = _put(present, further, value, text_position)
     elif isinstance(present, ListNode | ScalarNode) and isinstance(value, ListNode):
         items = present.items if isinstance(present, ListNode) else (present,)
         value = ListNode(present.text_position, (*items, *value.items))
     elif present is not None:
-        raise ConfigError(f"this is said by {key!r} as well", hint="take one of them out")
+        raise ConfigError(f"the option and {key!r} say the same", hint="take one of them out")
     return MappingNode(
         mapping.text_position,
         {**mapping.values, key: value},

@@ -29,7 +29,7 @@ def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]
     if target is None:
         known = known_types(targets, group=group)
         if name not in known:
-            raise ConfigError(f"there is no type {name!r}", hint=did_you_mean(name, list(known)))
+            raise ConfigError(f"type {name!r} is unknown", hint=did_you_mean(name, list(known)))
         target = known[name]
     component = _name(name, target)
     settings = getattr(component, "Settings", None)

@@ -173,7 +173,11 @@ class _Filling:
         problem = ""
         try:
             if not path.is_file():
-                problem = "there is no such file" if not path.exists() else "this is no plain file"
+                problem = (
+                    "the file does not exist"
+                    if not path.exists()
+                    else "the path is not a plain file"
+                )
             elif path.stat().st_size > SECRET_BYTES_MAX:
                 problem = "a file that is referred to has at most 1 MiB"
             else:

@@ -187,9 +187,9 @@ def _words(
         return f"the key {str(keys[-1])!r} is missing", ""
     if kind == "extra_forbidden":
         known = [key for each in models_at(model, keys[:-1]) for key in fields_of(each)]
-        return f"there is no key {str(keys[-1])!r}", did_you_mean(str(keys[-1]), known)
+        return f"key {str(keys[-1])!r} is unknown", did_you_mean(str(keys[-1]), known)
     if isinstance(node, ScalarNode) and plain(node) is None and kind.endswith("_type"):
-        return "there is no value", "give it one, or take the key out"
+        return "the key has no value", "give it one, or take the key out"
     if kind in ("literal_error", "enum"):
         return f"should be {facts['expected']}", _near(error.get("input"), facts["expected"])
     if kind == "string_type":

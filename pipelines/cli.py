@@ -80,7 +80,7 @@ class CommandTable(click.Group):
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             guess = f", did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"there is no command {args[0]!r}{guess}")
+            ctx.fail(f"command {args[0]!r} is unknown{guess}")
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

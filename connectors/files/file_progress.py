@@ -59,7 +59,7 @@ class FileState:
         try:
             document = json.loads(text)
             if not isinstance(document, dict) or document.keys() - known:
-                raise ValueError("not a state")
+                raise ValueError("the text is not a state")
             return cls(**document)
         except (ValueError, TypeError) as error:
             raise PositionLost(

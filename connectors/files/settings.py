@@ -43,9 +43,9 @@ def check_encoding(text: str) -> str:
         is_like_ascii = False
     if not is_like_ascii:
         raise ValueError(
-            "this is an encoding that Python knows and that contains ASCII, such as utf-8,"
-            " iso-8859-1, windows-1252 or shift_jis; convert files of others, such as UTF-16: iconv"
-            " -f UTF-16 -t UTF-8"
+            "an encoding must be known to Python and contain ASCII, such as utf-8, iso-8859-1,"
+            " windows-1252 or shift_jis; convert files of others, such as UTF-16: iconv -f UTF-16"
+            " -t UTF-8"
         )
     return text
 

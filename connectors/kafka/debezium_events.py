@@ -127,7 +127,7 @@ class DebeziumReader:
         if self.schema is None and run.is_truncate:
             return DecodedBatches([], {})  # from a table without any row so far
         if self.schema is None or problem:
-            reason = problem or "there is no row to learn the columns from"
+            reason = problem or "no row shows the columns"
             return DecodedBatches([], dict.fromkeys(indices.tolist(), reason))
         if run.is_truncate:
             return DecodedBatches([_truncate(self.schema, pa.array(indices))], {})

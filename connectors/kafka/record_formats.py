@@ -101,7 +101,7 @@ class JsonReader:
         if self.schema is None:
             self.schema = self._infer(values)
         if self.schema is None:
-            reason = "there is no row to learn the columns from"
+            reason = "no row shows the columns"
             return DecodedBatches([], dict.fromkeys(indices.to_pylist(), reason))
         try:
             rows, rejected = _fitting(values, self.schema)

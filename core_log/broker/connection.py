@@ -283,7 +283,7 @@ class ClientConnection:
         if not SMALLEST_FRAME_BYTES <= size <= limit:
             begins_tls = size >> 24 == TLS_HANDSHAKE and self._held is None
             self._refuse(
-                "it begins TLS, and this listener is without"
+                "the client begins TLS, and the listener has none"
                 if begins_tls
                 else f"a frame of {size} bytes is not served"
             )

@@ -180,7 +180,7 @@ def lone_broker(data: Path, *, files: Files, clock: Clock, random: Random) -> It
     try:
         node_id = int(read_properties(files, data / META)["node.id"])
     except (FileNotFoundError, KeyError, ValueError):
-        raise ConfigError("there is no log in this directory", directory=str(data)) from None
+        raise ConfigError("the directory has no log", directory=str(data)) from None
     store = Store.open(data, files=files, clock=clock, random=random, node_id=node_id)
     try:
         yield LoneBroker(store, node_id, clock)

@@ -151,7 +151,7 @@ class UserAdmin:
         known = (await self.all()).get(user)
         if known is None:
             raise ConfigError(
-                "there is no such user", user=user, hint="headwater cluster users list"
+                "the user does not exist", user=user, hint="headwater cluster users list"
             )
         for mechanism in known:  # a request names a user once
             removal = ScramCredentialDeletion(name=user, mechanism=MECHANISMS[mechanism])

@@ -193,7 +193,7 @@ class KafkaWriter:
             raise self._end.with_traceback(None)
         if self._transaction is not None:
             raise LogRejected(
-                "this writer has a transaction open",
+                "the writer has a transaction open",
                 hint="end it first, or open a writer of another name",
                 writer=self.name,
             )

@@ -161,7 +161,7 @@ class BucketStore:
             raise self._failure("the bucket's store refuses", code, passes=passes) from error
         except NoCredentialsError as error:
             raise self._errors.rejected(
-                "there are no credentials for the bucket",
+                "the bucket has no credentials",
                 hint="give s3.access_key and s3.secret_key by reference, or set AWS_PROFILE",
                 bucket=self.name,
             ) from error

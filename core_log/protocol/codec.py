@@ -110,7 +110,7 @@ def _struct_writer(struct: type, version: int, steps: list[_Step], tags: Tags | 
     def write(out: bytearray, message: Any) -> None:
         for get, field in unsayable:
             if not field.is_default(get(message)):
-                raise _unsupported_error("this version has no such field", struct, field, version)
+                raise _unsupported_error("the version has no such field", struct, field, version)
         for get, write_part in writes:
             write_part(out, get(message))
         if tags is not None:
@@ -180,7 +180,7 @@ def _field_codec(struct: type, field: Field, version: int, *, is_flexible: bool)
 
     def write(out: bytearray, value: Any) -> None:
         if value is None:
-            raise _unsupported_error("this version cannot send null", struct, field, version)
+            raise _unsupported_error("the version cannot send null", struct, field, version)
         codec.write(out, value)
 
     return codec._replace(write=write)

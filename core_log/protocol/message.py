@@ -125,14 +125,14 @@ def encode(message: Any, version: int) -> bytes:
 def encode_into(out: bytearray, message: Any, version: int) -> None:
     cls = type(message)
     if not _is_declared(cls, version):
-        raise UnsupportedByVersion("no such version", message=cls.__name__, version=version)
+        raise UnsupportedByVersion("the version is unknown", message=cls.__name__, version=version)
     _codec(cls, version).write(out, message)
 
 
 def decode(cls: type[MessageT], data: memoryview, version: int, position: int = 0) -> MessageT:
     """Returns the message at `position`. Bytes after its last field are ignored, as in Kafka."""
     if not _is_declared(cls, version):
-        raise DecodeError("no such version", message=cls.__name__, version=version)
+        raise DecodeError("the version is unknown", message=cls.__name__, version=version)
     try:
         message: MessageT = _codec(cls, version).read(data, position)[0]
     except (IndexError, struct_error, UnicodeDecodeError, DecodeError) as error:

@@ -110,7 +110,9 @@ def check_batch(batch: bytes | bytearray | memoryview) -> BatchHeader:
     header = BatchHeader.read(batch)
     if header.magic != 2 or header.total_bytes != len(batch):
         raise CorruptBatch(
-            "not one whole batch of format 2", magic=header.magic, length=header.length
+            "the bytes are not one whole batch of format 2",
+            magic=header.magic,
+            length=header.length,
         )
     if checksum_of(batch) != header.checksum:
         raise CorruptBatch("batch fails its checksum", base_offset=header.base_offset)

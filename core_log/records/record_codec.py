@@ -137,7 +137,7 @@ def iterate_batches(data: Buffer) -> Iterator[memoryview]:
     while position + HEADER_BYTES <= len(view):
         header = BatchHeader.read(view, position)
         if not header.is_plausible:
-            raise CorruptBatch("no record batch begins here", position=position)
+            raise CorruptBatch("the bytes do not begin with a record batch", position=position)
         end = position + header.total_bytes
         if end > len(view):
             return

@@ -360,7 +360,7 @@ def decode_record(data: bytes) -> MetadataRecord:
         values: dict[str, Any] = orjson.loads(data)
         version, kind = values.pop("version"), str(values.pop("type"))
     except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError):
-        raise DecodeError("not a metadata record", size=len(data)) from None
+        raise DecodeError("the record is not a metadata record", size=len(data)) from None
     known = _FIELDS.get(kind, {})
     if kind not in KINDS or version not in record_versions(kind):
         raise DecodeError(

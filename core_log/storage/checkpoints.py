@@ -34,7 +34,7 @@ def read_checkpoint(files: Files, path: Path, *, columns: int) -> list[list[str]
     rows = [line.split() for line in lines[2:] if line]
     is_cut = lines[-1] != ""
     if lines[0].strip() != str(VERSION) or is_cut or any(len(row) != columns for row in rows):
-        raise DecodeError("not a checkpoint file", file=str(path))
+        raise DecodeError("the file is not a checkpoint file", file=str(path))
     with suppress(ValueError, IndexError):
         if int(lines[1]) == len(rows):
             return rows

@@ -43,7 +43,7 @@ def decode_uuid(text: str) -> UUID:
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError as error:
-        raise DecodeError("not an id in Kafka's format", text=text) from error
+        raise DecodeError("the text is not an id in Kafka's format", text=text) from error
 
 
 def read_topic_id(files: Files, directory: Path) -> UUID | None:

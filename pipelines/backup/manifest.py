@@ -92,9 +92,11 @@ def choose_backup(store: ObjectStore, name: str | None) -> str:
     """Returns the given backup, or the newest."""
     names = backup_names(store)
     if not names:
-        raise ConfigError("there is no backup at this place", hint="headwater log backup TO")
+        raise ConfigError("the place has no backup", hint="headwater log backup TO")
     if name is not None and name not in names:
-        raise ConfigError("there is no backup of this name", hint=f"there is {', '.join(names)}")
+        raise ConfigError(
+            "the place has no backup of this name", hint=f"there is {', '.join(names)}"
+        )
     return name or names[-1]
 
 

@@ -126,7 +126,7 @@ def entity_of(named: Mapping[str, str | bool | None]) -> "QuotaEntity":
         parts.append(DEFAULT if named[default] else None if given is None else str(given))
     if all(each is None for each in parts):
         raise ConfigError(
-            "it is not said whose quota it is",
+            "the quota has no user, client id or address",
             hint="--user, --client-id or --address, or --default-user and so on",
         )
     return QuotaEntity(*parts)
@@ -143,7 +143,7 @@ def parse_limit(text: str) -> tuple[str, float]:
 
 def check_key(key: str) -> None:
     if key not in KEYS:
-        raise ConfigError("there is no such limit", limit=key, hint=", ".join(KEYS))
+        raise ConfigError("the limit does not exist", limit=key, hint=", ".join(KEYS))
 
 
 def show_name(name: str | None) -> str:

@@ -95,7 +95,7 @@ async def _back_up(
     from headwater.pipelines.terminal.resting_log import PROPERTIES
 
     if not (data / PROPERTIES).is_file():
-        raise ConfigError("there is no log in this directory", hint="name it: --data DIR")
+        raise ConfigError("the directory has no log", hint="name it: --data DIR")
     store = _store(to, s3_words)
     store.check(writes=True)
     lock = OsFiles().lock(data / LOCK)

@@ -61,7 +61,7 @@ def recover(output: Output, path: Path, data: Path | None) -> None:
         )
     if loaded[0].spec.log.type == "embedded" and not (loaded[0].log_path / PROPERTIES).is_file():
         raise ConfigError(
-            "there is no log in this directory",
+            "the directory has no log",
             hint="headwater log restore FROM DIR, or name its directory: --data DIR",
             directory=str(loaded[0].log_path),
         )

@@ -63,7 +63,7 @@ def choose_pipeline(snapshot: Mapping[str, Any], pipeline: str | None) -> Mappin
     found = snapshot["pipelines"]
     if pipeline not in found:
         raise ConfigError(
-            "no pipeline of this name is running here",
+            "the pipeline is not running here",
             hint=f"there is {', '.join(found) or 'none'}",
             pipeline=pipeline,
         )

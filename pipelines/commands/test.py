@@ -45,9 +45,7 @@ def test(output: Output, path: Path) -> None:
             f"{failed} of {format_count(count, 'test')} failed", data=data, lines=lines
         )
     output.result(data, lines)
-    output.note(
-        f"{format_count(count, 'test')} passed" if count else "there are no `tests:` in the file"
-    )
+    output.note(f"{format_count(count, 'test')} passed" if count else "the file has no `tests:`")
 
 
 def run_examples(loaded: "LoadedPipeline") -> "list[ExampleResult]":

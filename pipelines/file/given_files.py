@@ -47,7 +47,7 @@ def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
         )
     if str(part.content[key]) == place or PurePath(str(part.content[key])) == PurePath(place):
         raise ConfigError(
-            "this is the target of the live table",
+            "the target is that of the live table",
             hint="--swap puts a copy in its place; --into wants another one",
             sink=part.name,
         )
@@ -55,7 +55,7 @@ def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
         return part_again(part.name, {**part.content, key: place}, is_source=False)
     except ValidationError as error:
         raise ConfigError(
-            "this is no target of such a sink",
+            "the target does not fit the type of the sink",
             sink=part.name,
             type=part.kind,
             why=error.errors()[0]["msg"],

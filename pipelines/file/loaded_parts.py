@@ -126,7 +126,7 @@ def _validate(
         validator.tell(
             Code.UNKNOWN_KEY,
             node.key_positions[key],
-            f"there is no key {key!r}",
+            f"key {key!r} is unknown",
             did_you_mean(key, sorted(own | shared)),
             keys=(*at, key),
         )

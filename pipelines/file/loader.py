@@ -232,7 +232,7 @@ class _Reading:
         unknown = [key for key in head.values if key not in known]
         for key in unknown[:MISTAKES_SHOWN_MAX]:
             guess = did_you_mean(key, [*known, SOURCE, "sink"])
-            place, problem = head.key_positions[key], f"there is no key {key!r}"
+            place, problem = head.key_positions[key], f"key {key!r} is unknown"
             validator.tell(Code.UNKNOWN_KEY, place, problem, guess, keys=(key,))
         head = without(head, *unknown)
         spec = validator.validate(PipelineSpec, head, ())

@@ -77,7 +77,7 @@ def find_components(kind: str, *, word: str = "") -> list[Component]:
         if word:
             known = kinds(is_source=word == "source")
         raise ConfigError(
-            f"there is no {word or 'type or key'} {kind!r}",
+            f"{word or 'type or key'} {kind!r} is unknown",
             hint=did_you_mean(kind, sorted(set(known))),
         )
     return found

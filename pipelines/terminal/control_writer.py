@@ -26,7 +26,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError("this cannot be undone, and the input is no terminal", hint="add --yes")
+        raise ConfigError(
+            "the command cannot be undone, and its input is no terminal", hint="add --yes"
+        )
     click.confirm(question, abort=True, err=True)
 
 

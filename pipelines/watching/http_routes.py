@@ -62,7 +62,7 @@ STATUS_BY_ERROR: dict[type[HeadwaterError], int] = {
 }
 
 
-NOT_SERVED = {404: "there is nothing here", 405: "this is asked for by another method"}
+NOT_SERVED = {404: "the address has no page", 405: "the address is served by another method"}
 
 
 class HttpRoute(NamedTuple):
@@ -276,7 +276,7 @@ class _Routes:
     def _broker(self) -> "Broker":
         if self._to.broker is None:
             raise ConfigError(
-                "this process does not have the log",
+                "the process does not have the log",
                 hint="back up the Kafka cluster of `log:` by its own means",
             )
         return self._to.broker
@@ -294,7 +294,7 @@ class _Routes:
         name = str(request.path_params["pipeline"])
         if name not in self._to.board.pipelines():
             raise NotFound(
-                "no pipeline of this name is running here",
+                "the pipeline is not running here",
                 hint=f"there is {', '.join(sorted(self._to.board.pipelines())) or 'none'}",
                 pipeline=name,
             )

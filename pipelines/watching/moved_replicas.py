@@ -89,7 +89,7 @@ async def find_places(log: "KafkaLog", place: str) -> Sequence[TopicPartition]:
     found = [at for at in known if at.topic == place]
     found = found or [at for at in known if f"{at.topic}-{at.partition}" == place]
     if not found:
-        raise ConfigError("no such topic or partition", name=place)
+        raise ConfigError("the topic or partition does not exist", name=place)
     return sorted(found)
 
 

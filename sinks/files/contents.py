@@ -25,7 +25,7 @@ def check_readable(settings: FilesSinkSettings, schema: TableSchema) -> None:
     """Raises where what was written does not say enough to be compared."""
     if schema.key and not settings.metadata_columns:
         raise SinkRejected(
-            "without metadata columns nothing tells a delete from a row",
+            "files without metadata columns do not tell a delete from a row",
             hint="set `metadata_columns: true`, and replay the table into a new place",
             table=str(schema.table),
         )
@@ -96,5 +96,5 @@ def _lines(name: str, content: bytes, schema: TableSchema) -> pa.Table:
             "a file holds lines that are no rows of the table",
             table=str(schema.table),
             file=name,
-            hint="somebody else has written to it: replay the table into a new place",
+            hint="another program has written to it: replay the table into a new place",
         ) from error

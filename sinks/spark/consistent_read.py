@@ -48,7 +48,7 @@ def tables_at(
         if held is not None and entry.versions and (cut is None or held.offset <= cut):
             return TablesAt(held, entry.versions, entry.left_out)
     raise SinkRejected(
-        "this path has no consistent cut",
+        "the path has no consistent cut",
         hint="set `consistent_cut: true` in the sink",
         path=path,
         pipeline=pipeline,

@@ -54,8 +54,8 @@ def test_nobody_else_can_take_one_of_our_names(installed: None) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("made-op", "there is no type 'made-op'\n  hint: did you mean 'made-up'?"),
-        ("theirs", "there is no type 'theirs'\n  hint: known: bare, foreign, made-up, missing"),
+        ("made-op", "type 'made-op' is unknown\n  hint: did you mean 'made-up'?"),
+        ("theirs", "type 'theirs' is unknown\n  hint: known: bare, foreign, made-up, missing"),
         ("missing", "headwater.connectors.of_nobody is missing\n  hint: install headwater again"),
         ("foreign", "a_package_of_nobody is missing\n  hint: pip install a_package_of_nobody"),
         ("bare", "the type 'bare' has no Settings"),

@@ -77,7 +77,7 @@ def test_a_missing_variable_or_file_is_reported_with_its_place() -> None:
 
     assert [f"{each.where}: {each.problem}" for each in found.unset] == [
         "pipeline.yaml:2:8: the environment has no NOTHING",
-        "pipeline.yaml:3:4: ${file:secrets/none}: there is no such file",
+        "pipeline.yaml:3:4: ${file:secrets/none}: the file does not exist",
     ]
 
 

@@ -75,7 +75,7 @@ def test_an_unknown_command_is_named_and_the_nearest_is_offered(headwater: Headw
 
     assert ran.code == exit_codes.INVALID
     assert ran.data == ""
-    assert "there is no command 'topcs', did you mean 'topics'?" in ran.remarks
+    assert "command 'topcs' is unknown, did you mean 'topics'?" in ran.remarks
 
 
 def test_a_mistyped_option_ends_in_an_envelope_where_one_was_asked_for(

@@ -17,7 +17,7 @@ def test_an_unset_variable_is_reported_once_and_hides_nothing_else(write: Write)
     assert told == [
         "pipeline.yaml:4:8: the environment has no URL - export URL=...",
         "pipeline.yaml:8:10: the environment has no N - export N=...",
-        "pipeline.yaml:9:7: there is no key 'a' - " + told[2].rpartition(" - ")[2],
+        "pipeline.yaml:9:7: key 'a' is unknown - " + told[2].rpartition(" - ")[2],
     ]
 
 

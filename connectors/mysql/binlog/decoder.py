@@ -255,8 +255,8 @@ class BinlogDecoder:
             is_wanted = self.wants(table)
             if is_wanted and table.has_unsure_signs:
                 raise DecodeError(
-                    "it is not known which numbers of a table are unsigned: it has a column of type"
-                    " YEAR, for which some versions of MySQL write a sign and others do not",
+                    "a table with a column of type YEAR has numbers whose sign is unknown: some"
+                    " versions of MySQL write a sign for YEAR and others do not",
                     hint="leave the table out, or read it from a server of version 8.0.29 or newer",
                     table=str(table.id),
                     version=self._version,

@@ -111,7 +111,7 @@ class MysqlCatalog:
         if not missing:
             return None
         return Diagnostic(
-            f"`tables` names what is not captured: there is no {', '.join(missing)}, or the user"
+            f"`tables` names what is not captured: {', '.join(missing)} does not exist, or the user"
             " may not SELECT from it",
             "correct `tables` as database.table, or GRANT SELECT ON database.* TO the user",
             is_fatal=False,

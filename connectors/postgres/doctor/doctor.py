@@ -186,7 +186,7 @@ async def _about_the_publication(
         is_given = settings.publication.create == "never"
         why = "the file says that it is given" if is_given else "our role may not make it"
         problem = (
-            f"there is no publication {name}, and {why}"
+            f"publication {name} does not exist, and {why}"
             if found is None
             else f"publication {name} does not publish {first_names(missing)}"
             if missing

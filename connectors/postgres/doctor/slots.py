@@ -61,7 +61,7 @@ async def examine_slots(
         if is_orphan and each.name != name and each.database == database and not each.is_synced:
             found.append(
                 Diagnostic(
-                    f"nobody reads from slot {each.name}, which makes the server keep"
+                    f"slot {each.name} has no reader, which makes the server keep"
                     f" {(each.retained_bytes or 0) >> 20} MiB of its write-ahead log",
                     f"start its pipeline, or: {drop_sql(each)}",
                     is_fatal=False,
@@ -90,7 +90,7 @@ def _about_our_slot(
         return
     if slot.reader_pid is not None and slot.reader_name != reader:
         yield Diagnostic(
-            f"somebody else streams from slot {slot.name}: pid {slot.reader_pid}"
+            f"slot {slot.name} has another reader: pid {slot.reader_pid}"
             + (f", {slot.reader_name}" if slot.reader_name else ""),
             f"give this pipeline a slot of its own, `slot.name: ...`, or:"
             f" SELECT pg_terminate_backend({slot.reader_pid});",

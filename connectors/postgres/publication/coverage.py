@@ -37,7 +37,7 @@ def why_lost(positions: Positions, found: Publication | None) -> str:
         return ""
     if found is None:
         return "the publication is gone"
-    return "" if found.number == number else "somebody has dropped the publication and made it anew"
+    return "" if found.number == number else "the publication was dropped and made anew"
 
 
 def find_missed(

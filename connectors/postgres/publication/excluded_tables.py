@@ -120,7 +120,7 @@ def _about_names(names: Sequence[str], there: Sequence[ExcludedRelation]) -> Dia
         if found is None and name.rpartition(".")[2] in temporary:
             said[name] = f"{name} is a temporary table, of one session alone"
         elif found is None:
-            said[name] = f"there is no {name}"
+            said[name] = f"{name} does not exist"
         elif found.kind in KINDS:
             said[name] = f"{name} is {KINDS[found.kind]}: name the tables that it is of"
         elif found.persistence == "t":

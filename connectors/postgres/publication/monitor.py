@@ -78,7 +78,7 @@ class CaptureMonitor:
                 )
             if missed := [each for each in missed if each in there]:  # other tables were dropped
                 return SourceUnavailable(
-                    "somebody has changed the publication: it no longer sends all that it did",
+                    "the publication was changed: it no longer sends all that it did",
                     publication=self._publication,
                     tables=first_names(missed),
                 )

@@ -176,7 +176,7 @@ def wants_failover(
         return True
     if settings.slot.failover == "always":
         raise SourceRejected(
-            "this server cannot keep copies of slots on its standbys",
+            "the server cannot keep copies of slots on its standbys",
             version=server_version // 10_000,
             hint="write `failover: auto` under `slot`, or upgrade to PostgreSQL 17",
         )

@@ -123,7 +123,7 @@ class _Columns:
                 raise ValueError("the length is negative")
             text = pa.string() if kind == "string" else pa.binary()
             return self._slices(text, begins, found, ends), found
-        raise ValueError("this type of Avro is not supported in a table")
+        raise ValueError("the Avro type is not supported in a table")
 
     def _numbers(self, starts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
         if not len(starts):

@@ -156,7 +156,7 @@ def refuse_taken_names(schema: TableSchema) -> None:
     taken = sorted(set(ADDED) & set(schema.names))
     if taken:
         raise ConfigError(
-            "these column names are reserved in flat rows",
+            "the column names are reserved in flat rows",
             table=str(schema.table),
             columns=taken,
             hint="choose `value: debezium-json`, or drop the columns",

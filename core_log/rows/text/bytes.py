@@ -61,7 +61,7 @@ def from_base64(column: pa.Array, *, alphabet: bytes = STANDARD) -> pa.Array:
     sextets[is_pad] = 0
     pads = is_last.astype(np.int64) + is_second
     if (lengths % 4).any() or is_pad.sum() != pads.sum() or (sextets == NOT_A_DIGIT).any():
-        raise ValueError("this is not base64")
+        raise ValueError("the text is not base64")
     quads = sextets.reshape(-1, 4).astype(np.uint32)
     words = (quads[:, 0] << 18) | (quads[:, 1] << 12) | (quads[:, 2] << 6) | quads[:, 3]
     data = (words[:, None] >> np.array([16, 8, 0], np.uint32) & 255).astype(np.uint8).reshape(-1)
@@ -87,7 +87,7 @@ def from_hex(column: pa.Array, *, prefix: str = "") -> pa.Array:
         column = pc.utf8_slice_codeunits(column, len(prefix))
     text, offsets = bytes_and_offsets(column)
     if (np.diff(offsets) % 2).any():
-        raise ValueError("this is not hexadecimal")
+        raise ValueError("the text is not hexadecimal")
     data = np.frombuffer(unhexlify(text.data), np.uint8)
     return column_of(pa.binary(), data, offsets // 2, like=column)
 
@@ -114,7 +114,7 @@ def _safe_base64(data: memoryview) -> bytes:
 
 def _from_base64(text: memoryview | bytes) -> bytes:
     if bytes(text[-3:]) == b"===":  # which it overlooks behind whole groups
-        raise ValueError("this is not base64")
+        raise ValueError("the text is not base64")
     return a2b_base64(text, strict_mode=True)
 
 

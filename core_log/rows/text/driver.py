@@ -22,5 +22,5 @@ def text_to_booleans(texts: pa.StringArray) -> pa.BooleanArray:
     words = pc.utf8_lower(texts)
     is_true, is_false = (pc.is_in(words, value_set=each) for each in (TRUE, FALSE))
     if pc.any(pc.invert(pc.or_(pc.or_(is_true, is_false), words.is_null()))).as_py():
-        raise ValueError("neither true nor false")
+        raise ValueError("the text is neither true nor false")
     return pc.if_else(words.is_valid(), is_true, None)

@@ -85,7 +85,7 @@ def bytes_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     lengths, width = np.diff(offsets), kind.byte_width
     is_empty = lengths == 0
     if (is_empty & is_valid(column)).any() or (lengths > width).any():
-        raise ValueError("these bytes are no number of this type")
+        raise ValueError("the bytes are not a number of the type")
     numbers = np.zeros((len(column), width), np.uint8)
     firsts = np.zeros(len(column), np.uint8)
     firsts[~is_empty] = data[offsets[:-1][~is_empty]]
@@ -152,11 +152,11 @@ def _parts(text: str) -> tuple[int, int, int]:
     try:
         sign, digits, exponent = Decimal(text).as_tuple()
     except InvalidOperation as error:
-        raise ValueError("this text is no number") from error
+        raise ValueError("the text is not a number") from error
     if not isinstance(exponent, int):
-        raise ValueError("this number is not finite")
+        raise ValueError("the number is not finite")
     if abs(exponent) > EXPONENT_MAX:
-        raise ValueError("this number is longer than any database keeps")
+        raise ValueError("the number is longer than any database keeps")
     return sign, int(Decimal((0, digits, 0))), exponent
 
 
@@ -169,7 +169,7 @@ def _variable_text(number: dict[str, object] | None) -> str | None:
         return None
     scale, value = number["scale"], number["value"]
     if not isinstance(scale, int) or not isinstance(value, bytes) or not value:
-        raise ValueError("this is no number with its scale")
+        raise ValueError("the value is not a number with its scale")
     return unscaled_text(int.from_bytes(value, signed=True), scale=scale)
 
 
@@ -184,7 +184,7 @@ def _scale(text: str | None, *, scale: int) -> bytes | None:
     sign, number, exponent = _parts(text)
     shift = exponent + scale
     if shift < 0 and number % 10**-shift:
-        raise ValueError("this number has more digits than its column")
+        raise ValueError("the number has more digits than its column")
     number = number * 10**shift if shift >= 0 else number // 10**-shift
     return unscaled_bytes(-number if sign else number)
 

@@ -145,7 +145,7 @@ async def check_exact(
             )
         if bound.cleaned_to < 0 and end < bound.stable and not is_recent:
             raise PositionLost(
-                "this log does not report compaction, so its past states are unknown",
+                "the log does not report compaction, so its past states are unknown",
                 hint="use Headwater's own log, which keeps every state within log.history",
                 topic=partition.topic,
                 partition=partition.partition,

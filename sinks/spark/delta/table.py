@@ -102,7 +102,7 @@ class DeltaLakeTable:
             )
         except (DeltaError, OSError) as error:
             raise SinkRejected(
-                "this version of the table no longer exists", version=version
+                "the version of the table no longer exists", version=version
             ) from error
 
     def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:

@@ -159,7 +159,7 @@ class IcebergLakeTable:
             for each in table.metadata.snapshots:
                 if each.sequence_number == version:
                     return self._state(table, snapshot_id=each.snapshot_id)
-        raise SinkRejected("this version of the table no longer exists", version=version)
+        raise SinkRejected("the version of the table no longer exists", version=version)
 
     def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         from pyiceberg.exceptions import CommitFailedException

@@ -566,7 +566,7 @@ def test_a_line_that_is_not_of_its_encoding_is_set_aside(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("encoding", ["utf-16", "no-such", "base64", "iso2022_jp", ""])
 def test_an_encoding_without_ascii_is_refused(encoding: str) -> None:
-    with pytest.raises(ValueError, match="contains ASCII"):
+    with pytest.raises(ValueError, match="contain ASCII"):
         FilesSettings.model_validate({"path": "a.csv", "csv": {"encoding": encoding}})
 
 

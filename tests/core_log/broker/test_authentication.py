@@ -395,7 +395,7 @@ async def test_a_tls_client_at_a_plain_port_is_told_so_in_the_log(
 
     with pytest.raises(LogUnavailable):
         await topics_seen(broker, SecuritySettings(protocol="SSL", ca_file=authority.file))
-    assert "it begins TLS, and this listener is without" in caplog.text
+    assert "the client begins TLS, and the listener has none" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")

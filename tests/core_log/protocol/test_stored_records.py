@@ -171,7 +171,7 @@ def test_a_member_that_speaks_a_later_consumer_protocol_is_understood() -> None:
 
 
 def test_a_stored_value_of_a_later_version_is_not_guessed_at() -> None:
-    with pytest.raises(DecodeError, match="no such version"):
+    with pytest.raises(DecodeError, match="the version is unknown"):
         decode_record(OffsetCommitValue, b"\0\5" + bytes(40))
 
 

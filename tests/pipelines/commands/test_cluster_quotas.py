@@ -44,9 +44,9 @@ def test_quotas_are_set_listed_and_removed(headwater: Headwater, data: Path) -> 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["producer_byte_rate=1"], "whose quota"),
+        (["producer_byte_rate=1"], "has no user, client id or address"),
         (["--user", "a", "--default-user", "producer_byte_rate=1"], "two quotas"),
-        (["--user", "a", "no_such_rate=1"], "no such limit"),
+        (["--user", "a", "no_such_rate=1"], "the limit does not exist"),
         (["--user", "a", "producer_byte_rate=many"], "not a number"),
         (["--user", "a", "producer_byte_rate=0"], "must be greater than 0"),
         (["--user", "a", "--address", "::1", "producer_byte_rate=1"], "combination"),

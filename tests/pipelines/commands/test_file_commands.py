@@ -45,7 +45,7 @@ def test_mistakes_are_told_to_people_and_to_programs(headwater: Headwater) -> No
     ran, again = headwater("check"), headwater("check", "--json")
 
     assert ran.code == again.code == exit_codes.INVALID
-    assert "pipeline.yaml:4:1: there is no key 'lgo' [HW201 lgo]\n  4 | lgo: {}\n" in ran.remarks
+    assert "pipeline.yaml:4:1: key 'lgo' is unknown [HW201 lgo]\n  4 | lgo: {}\n" in ran.remarks
     assert "  hint: did you mean 'log'?" in ran.remarks
     assert again.envelope["error"]["facts"]["mistakes"][1] == {
         "file": "pipeline.yaml",
@@ -204,7 +204,7 @@ def test_a_key_is_explained_by_its_own_words(
     [
         ("made-op", "did you mean 'made-up'?"),
         ("log.histroy", "'log' has no key 'histroy'"),
-        ("source.console", "there is no source 'console'"),
+        ("source.console", "source 'console' is unknown"),
         ("made-up.nothing", "'made-up' has no key 'nothing'"),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_log_that_cannot_be_copied_now_is_named(headwater: Headwater, tmp_path
     wrong = headwater("log", "backup", "s3://x/y", "--data", data, "--s3", "endpint=x")
     nowhere = headwater("log", "restore", copies)
 
-    assert "there is no log in this directory" in nothing.remarks
+    assert "the directory has no log" in nothing.remarks
     assert "a broker without --http has the log" in without.remarks
     assert "another backup of this log is running" in twice.remarks
     assert "the setting of the bucket is wrong" in wrong.remarks

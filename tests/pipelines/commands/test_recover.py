@@ -31,7 +31,7 @@ def test_a_directory_without_a_log_is_refused_and_stays_as_it_is(
     refused = headwater("recover", file)
 
     assert refused.code == exit_codes.INVALID
-    assert "there is no log in this directory" in refused.remarks
+    assert "the directory has no log" in refused.remarks
     assert not (tmp_path / "data").exists()
 
 

@@ -169,4 +169,4 @@ def test_a_file_without_tests_passes_and_says_so(headwater: Headwater, tmp_path:
 
     ran = headwater("test", path)
 
-    assert ran.code == exit_codes.OK and "there are no `tests:`" in ran.remarks
+    assert ran.code == exit_codes.OK and "the file has no `tests:`" in ran.remarks

@@ -40,7 +40,7 @@ def mistake_in(path: Path) -> Mistake:
         (
             HEAD + SINK + "log:\n  histroy: 7d # of May\n",
             [
-                "pipeline.yaml:5:3: there is no key 'histroy' [HW201 log.histroy]",
+                "pipeline.yaml:5:3: key 'histroy' is unknown [HW201 log.histroy]",
                 "  5 |   histroy: ***",
                 "    |   ^",
                 "  hint: did you mean 'history'?",

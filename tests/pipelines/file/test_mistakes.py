@@ -18,10 +18,10 @@ from tests.pipelines.pipeline_files import PLACEHOLDERS, SMALLEST, Write, mistak
         (
             "pipelin: shop\nsorce: {}\nsink: {type: made-up, path: x}\n",
             [
-                "pipeline.yaml:1:1: there is no key 'pipelin' - did you mean 'pipeline'?",
+                "pipeline.yaml:1:1: key 'pipelin' is unknown - did you mean 'pipeline'?",
                 "pipeline.yaml:1:1: the key 'pipeline' is missing",
                 "pipeline.yaml:1:1: the key 'source' is missing - headwater init",
-                "pipeline.yaml:2:1: there is no key 'sorce' - did you mean 'source'?",
+                "pipeline.yaml:2:1: key 'sorce' is unknown - did you mean 'source'?",
             ],
         ),
         (
@@ -42,7 +42,7 @@ from tests.pipelines.pipeline_files import PLACEHOLDERS, SMALLEST, Write, mistak
             "pipeline: shop\nsource: {url: x}\nsink: {type: made-upp}\n",
             [
                 "pipeline.yaml:2:9: the key 'type' is missing in 'source' - headwater explain",
-                "pipeline.yaml:3:14: there is no type 'made-upp' - did you mean 'made-up'?",
+                "pipeline.yaml:3:14: type 'made-upp' is unknown - did you mean 'made-up'?",
             ],
         ),
     ],
@@ -66,8 +66,8 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("log: {histroy: 7d}", "1:7: there is no key 'histroy' - did you mean 'history'?"),
-        ("log: {history_ms: 5}", "1:7: there is no key 'history_ms' - did you mean 'history'?"),
+        ("log: {histroy: 7d}", "1:7: key 'histroy' is unknown - did you mean 'history'?"),
+        ("log: {history_ms: 5}", "1:7: key 'history_ms' is unknown - did you mean 'history'?"),
         ("log: {history: 7}", "1:16: a duration has a unit - write it as 5ms, 10s or 7d"),
         ("log: {retention: {time: 7}}", "1:25: a duration has a unit"),
         ("log: {retention: {size: 7}}", "1:25: a size has a unit - write it as 64KiB or 8MiB"),
@@ -79,7 +79,7 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("log: {history: true}", "1:16: should be a number"),
         ("log: {schemas: maybe}", "1:16: should be true or false"),
         ("log: {topic: '{tabel}'}", "1:14: a topic is made of {pipeline}, {schema} and {table}"),
-        ("log: {path: }", "1:13: there is no value - give it one, or take the key out"),
+        ("log: {path: }", "1:13: the key has no value - give it one, or take the key out"),
         ("log: {type: kafka}", "1:1: a Kafka cluster needs an address - bootstrap: HOST:PORT"),
         ("log: {bootstrap: h:1}", "1:18: the embedded log has no bootstrap"),
         ("log: {type: kafka, bootstrap: h:1, cluster: {}}", "1:45: the log is a Kafka cluster's"),
@@ -133,16 +133,16 @@ def test_a_mistake_is_told_where_it_stands(write: Write, line: str, told: str) -
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("tabels: a", "5:3: there is no key 'tabels' - did you mean 'tables'?"),
-        ("snapshot: {mod: never}", "5:14: there is no key 'mod' - did you mean 'mode'?"),
+        ("tabels: a", "5:3: key 'tabels' is unknown - did you mean 'tables'?"),
+        ("snapshot: {mod: never}", "5:14: key 'mod' is unknown - did you mean 'mode'?"),
         ("snapshot: {mode: nevr}", "5:20: should be 'initial' or 'never' - did you mean 'never'?"),
         ("slot: {max_retained: 5}", "5:24: a size has a unit"),
         ("slot: {name: Shop!}", "5:16: should match ^[a-z0-9_]{0,63}$"),
         ("batch_wait: 5", "5:15: a duration has a unit"),
-        ("batch_weit: 5ms", "5:3: there is no key 'batch_weit' - did you mean 'batch_wait'?"),
+        ("batch_weit: 5ms", "5:3: key 'batch_weit' is unknown - did you mean 'batch_wait'?"),
         ("tables: 5", "5:11: should be text - put it between quotes"),
         ("keys: {public.t: [1]}", "5:21: should be text - put it between quotes"),
-        ("slot.nam: x", "5:3: there is no key 'slot.nam'"),
+        ("slot.nam: x", "5:3: key 'slot.nam' is unknown"),
         ("tombstones.on.delete: true", "5:3: the key 'tombstones.on.delete' has another place"),
         ("time.precision.mode: connect", "5:3: this type has no key for 'time.precision.mode'"),
     ],
@@ -184,7 +184,7 @@ def test_a_key_in_both_spellings_is_a_mistake(write: Write) -> None:
 
     (mistake,) = mistakes(write(SMALLEST.replace("sink:", lines)))
 
-    assert mistake.startswith("pipeline.yaml:6:3: this is said by 'name' as well")
+    assert mistake.startswith("pipeline.yaml:6:3: the option and 'name' say the same")
 
 
 def test_two_sinks_cannot_have_one_name(write: Write) -> None:

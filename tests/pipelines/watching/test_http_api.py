@@ -207,8 +207,8 @@ async def test_a_route_that_is_not_there_is_said_to_those_who_may_ask(served: Se
     wrong, said_of_it, headers = await served.raw("DELETE", "/status", served.good)
 
     assert (missing, wrong) == (404, 405)
-    assert json.loads(said)["error"]["problem"] == "there is nothing here"
-    assert json.loads(said_of_it)["error"]["problem"] == "this is asked for by another method"
+    assert json.loads(said)["error"]["problem"] == "the address has no page"
+    assert json.loads(said_of_it)["error"]["problem"] == "the address is served by another method"
     assert set(headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
@@ -278,8 +278,8 @@ async def test_a_restart_is_a_wish_for_a_fresh_start(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("/pipelines/other/pause", "no pipeline of this name"),
-        ("/pipelines/other/offsets", "no pipeline of this name"),
+        ("/pipelines/other/pause", "the pipeline is not running here"),
+        ("/pipelines/other/offsets", "the pipeline is not running here"),
         ("/pipelines/shop/pause/ordres", "the pipeline does not have this table"),
         ("/pipelines/shop/pause/", "the path has no table"),
         ("/pipelines/shop/pause/..%2F..%2Fx", "the pipeline does not have this table"),

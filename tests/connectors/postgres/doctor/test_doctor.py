@@ -165,7 +165,7 @@ NAMED = {
     "public.numbers": "a sequence",
     "public.passing": "a temporary table",
     "public.day_1": "a partition: its rows come as those of public.days",
-    "public.ordrs": "there is no public.ordrs",
+    "public.ordrs": "public.ordrs does not exist",
     "pg_catalog.pg_class": "a table of the system",
 }
 
@@ -200,7 +200,7 @@ async def test_patterns_that_match_no_table_are_found(guest: Guest) -> None:
 async def test_a_publication_that_is_missing_or_lacks_a_table(guest: Guest) -> None:
     guest.execute(ORDERS)
 
-    missing = await cured(guest, "there is no publication headwater_shop")
+    missing = await cured(guest, "publication headwater_shop does not exist")
     guest.execute("CREATE TABLE items (id int PRIMARY KEY)")
     lacking = await cured(guest, "public.items is left out: publication headwater_shop does not")
 
@@ -282,7 +282,7 @@ async def test_a_publication_that_the_role_may_make_itself_is_no_finding(guest: 
     assert await examine(settings_of(guest.owner), "shop") == []
     given = settings_of(guest.owner, publication={"create": "never"})
     assert [each.problem for each in await examine(given, "shop")] == [
-        "there is no publication headwater_shop, and the file says that it is given"
+        "publication headwater_shop does not exist, and the file says that it is given"
     ]
 
 
@@ -368,7 +368,7 @@ async def test_somebody_else_on_the_slot(guest: Guest) -> None:
     )
     await until_streaming(guest)
 
-    found = await cured(guest, "somebody else streams from slot headwater_shop")
+    found = await cured(guest, "slot headwater_shop has another reader")
 
     assert found.is_fatal and "somebody" in found.problem
     await other.close()
@@ -430,7 +430,7 @@ async def test_slots_that_nobody_reads_and_one_that_keeps_too_much(guest: Guest)
         guest.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
     guest.execute("INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 20000) n")
 
-    orphan = await cured(guest, "nobody reads from slot headwater_old")
+    orphan = await cured(guest, "slot headwater_old has no reader")
     large = await cured(guest, "more than `max_retained_wal`", slot={"max_retained_wal": "1MiB"})
 
     assert not orphan.is_fatal and not large.is_fatal
@@ -486,7 +486,7 @@ async def test_limits_of_the_server(narrow: EmbeddedPostgres) -> None:
     narrow.stop()
     narrow.start()
 
-    copies = "this server cannot keep copies of slots on its standbys"
+    copies = "the server cannot keep copies of slots on its standbys"
     assert [each.problem.split(" (")[0] for each in found if each.problem != copies] == [
         "wal_level is replica",
         "all 1 connections for replication are taken",

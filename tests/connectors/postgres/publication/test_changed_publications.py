@@ -110,7 +110,7 @@ async def test_a_changed_publication_is_noticed_with_the_next_heartbeat(
     async with story(shop, heartbeat="100ms") as told:
         shop.execute(*accident.split(";"))
 
-        with pytest.raises(SourceUnavailable, match="somebody has changed the publication") as end:
+        with pytest.raises(SourceUnavailable, match="the publication was changed") as end:
             await ending(told)
 
     assert "public.orders" in str(end.value.facts["tables"])

@@ -1,7 +1,6 @@
 """Decodes a few small transactions message by message: calls on columns take longer than that."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from struct import Struct
 
 import numpy as np
@@ -48,50 +47,6 @@ class _Unusual(Exception):
     """Raised for a rare or invalid message."""
 
 
-@dataclass(slots=True)
-class _Rows:
-    """The rows of one relation."""
-
-    relation: Relation
-    values: list[list[str | None]]
-    operations: bytearray = field(default_factory=bytearray)
-    old_kinds: bytearray = field(default_factory=bytearray)
-    lsns: list[int] = field(default_factory=list)
-    transactions: list[int] = field(default_factory=list)
-    indexes: list[int] = field(default_factory=list)
-
-    def add(
-        self,
-        row: Sequence[str | None],
-        *,
-        operation: int,
-        old_kind: int,
-        lsn: int,
-        transaction: int,
-        index: int,
-    ) -> None:
-        for column, value in zip(self.values, row, strict=True):
-            column.append(value)
-        self.operations.append(operation)
-        self.old_kinds.append(old_kind)
-        self.lsns.append(lsn)
-        self.transactions.append(transaction)
-        self.indexes.append(index)
-
-    def changes(self) -> RowChanges:
-        return RowChanges(
-            self.relation,
-            np.frombuffer(self.operations, np.uint8),
-            tuple(pa.array(column, pa.string()) for column in self.values),
-            {},
-            None,
-            np.frombuffer(self.old_kinds, np.uint8),
-            np.array(self.lsns, np.int64),
-            np.array(self.transactions, np.int64),
-            np.array(self.indexes, np.int64),
-        )
-
-
 def whole_of_few(tags: UInt8Array, is_open: bool) -> tuple[int, bool]:
     """Returns the number of frames up to which all transactions are whole, and whether one is open
     after the last."""
@@ -123,7 +78,8 @@ def _wal_batch(
     stops = messages.stops.tolist()
     content = messages.buffer[: stops[-1]].tobytes()
     begun, ends = list[tuple[int, int, int, int]](), list[int]()
-    rows, index, is_wanted = dict[int, _Rows](), 0, False
+    rows, numbers = dict[int, list[list[str | None]]](), dict[int, list[tuple[int, ...]]]()
+    index, is_wanted = 0, False
     for start, stop, tag in zip(
         messages.starts.tolist(), stops, messages.tags.tolist(), strict=True
     ):
@@ -149,25 +105,37 @@ def _wal_batch(
             kinds = (KEY, OLD) if tag == DELETE else (NEW,)  # an update may contain the row before
             if relation is None or count != len(relation.columns) or kind not in kinds:
                 raise _Unusual
-            values = _values(content, at + _ROW.size, stop, count)
-            of_relation = rows.get(oid)
-            if of_relation is None:
-                of_relation = rows[oid] = _Rows(relation, [[] for _ in values])
-            of_relation.add(
-                values,
-                operation=tag,
-                old_kind=NO_OLD if kind == NEW else kind,
-                lsn=_PLACE.unpack_from(content, start + _LSN_AT)[0],
-                transaction=len(begun) - 1,
-                index=index,
-            )
+            rows.setdefault(oid, []).append(_values(content, at + _ROW.size, stop, count))
+            [lsn] = _PLACE.unpack_from(content, start + _LSN_AT)
+            old_kind = NO_OLD if kind == NEW else kind
+            numbers.setdefault(oid, []).append((tag, old_kind, lsn, len(begun) - 1, index))
             index += 1
         else:
             raise _Unusual
     if len(begun) > len(ends):
         raise _Unusual
-    changes = tuple(rows[oid].changes() for oid in sorted(rows))
+    changes = tuple(_changes(relations[oid], rows[oid], numbers[oid]) for oid in sorted(rows))
     return WalBatch(_transactions(begun, ends), changes, position, is_wanted=is_wanted)
+
+
+def _changes(
+    relation: Relation,
+    rows: Sequence[Sequence[str | None]],
+    numbers: Sequence[tuple[int, ...]],
+) -> RowChanges:
+    """`numbers`: per row its operation, the kind of its old row, and its place in the stream."""
+    operations, old_kinds, lsns, transactions, indexes = np.array(numbers, np.int64).T
+    return RowChanges(
+        relation,
+        operations.astype(np.uint8),
+        tuple(pa.array(column, pa.string()) for column in zip(*rows, strict=True)),
+        {},
+        None,
+        old_kinds.astype(np.uint8),
+        lsns,
+        transactions,
+        indexes,
+    )
 
 
 def _transactions(begun: Sequence[tuple[int, int, int, int]], ends: Sequence[int]) -> Transactions:

@@ -43,7 +43,7 @@ from headwater.pipelines.journal.schemas import (
     schemas_home,
 )
 from headwater.pipelines.loops.ingest.table_topics import TopicRules, partitions_for
-from headwater.pipelines.loops.ingest.unserializable_rows import encode_or_reject
+from headwater.pipelines.loops.ingest.unserializable_rows import check_sizes, encode_or_reject
 from headwater.pipelines.loops.thread_offload import slices_of, start_work
 
 INCREMENTAL = "incremental"
@@ -94,12 +94,7 @@ class _Route:
     codec: RowCodec
 
 
-class _EncodedPart(NamedTuple):
-    batches: Sequence[PartitionBatch]
-    rejects: Sequence[Reject]
-
-
-_Part = asyncio.Future[_EncodedPart]
+_Part = asyncio.Future[tuple[list[PartitionBatch], list[Reject]]]
 
 
 @dataclass(slots=True)
@@ -292,9 +287,9 @@ class Encoder:
                 await _end(parts)
                 parts = self._start_parts(route, kept, stored, now_ms)
             for part in parts:  # the later ones are encoded while the first are appended
-                encoded = await part
-                self.rejects += encoded.rejects
-                yield encoded.batches
+                batches, rejects = await part
+                self.rejects += rejects
+                yield batches
         finally:
             await _end(parts)
 
@@ -315,25 +310,16 @@ class Encoder:
     ) -> list[_Part]:
         parts = split_batch(changes)
         size = changes.rows.nbytes // len(parts)
-        return [
-            start_work(partial(self._encode_part, route, each, stored, now_ms), size)
-            for each in parts
-        ]
+        encode = partial(self._encode_part, route, stored, now_ms)
+        return [start_work(partial(encode_or_reject, each, encode), size) for each in parts]
 
     def _encode_part(
-        self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
-    ) -> _EncodedPart:
-        changes, encoded, rejects = encode_or_reject(
-            changes,
-            partial(route.codec.encode, now_us=now_ms * 1_000),
-            compression=self._compression,
-        )
-        if encoded is None:
-            return _EncodedPart([], rejects)
+        self, route: _Route, stored: StoredSchema, now_ms: int, changes: TableChanges
+    ) -> list[PartitionBatch]:
+        encoded = route.codec.encode(changes, now_us=now_ms * 1_000)
+        check_sizes(encoded, self._compression)
         if changes.is_truncate:
-            return _EncodedPart(
-                self._truncate_markers(route, encoded, changes, stored, now_ms), rejects
-            )
+            return self._truncate_markers(route, encoded, changes, stored, now_ms)
         found: list[PartitionBatch] = []
         headers = headers_of(changes, encoded, stored.id)
         for partition, rows in self._spread(route, encoded):
@@ -351,7 +337,7 @@ class Encoder:
             )
             home = TopicPartition(route.topic, partition)
             found += [PartitionBatch(home, batch) for batch in batches]
-        return _EncodedPart(found, rejects)
+        return found
 
     def _spread(
         self, route: _Route, encoded: Encoded

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
+from typing import TypeVar
 
 import numpy as np
 import orjson
@@ -18,7 +19,8 @@ from headwater.pipelines.file.spec import StopAfter
 from headwater.pipelines.loops.deliver.dead_letters import DeadLetterBudget
 from headwater.pipelines.reports import RemarksMade
 
-Encode = Callable[[TableChanges], Encoded]
+T = TypeVar("T")
+
 RECORD_BYTES_MAX = 64 << 20
 """Largest record: a row of a database can be large, and a record is never divided."""
 HEAD_BYTES = 64 << 10
@@ -29,13 +31,9 @@ EXHAUSTED = "dead letters"
 
 
 def encode_or_reject(
-    changes: TableChanges,
-    encode: Encode,
-    *,
-    compression: int,
-    record_bytes_max: int = RECORD_BYTES_MAX,
-) -> tuple[TableChanges, Encoded | None, list[Reject]]:
-    """Returns what could be encoded; None if nothing is left.
+    changes: TableChanges, encode: Callable[[TableChanges], list[T]]
+) -> tuple[list[T], list[Reject]]:
+    """Returns what could be encoded, and the rejected rows.
 
     The before image of an update or delete is optional: it is reduced to the key before the row is
     rejected.
@@ -43,17 +41,18 @@ def encode_or_reject(
     rejects: list[Reject] = []
     while len(changes):
         try:
-            encoded = encode(changes)
-            _check_sizes(encoded, record_bytes_max - HEAD_BYTES, compression)
-            return changes, encoded, rejects
+            return encode(changes), rejects
         except RowsRejected as error:
             changes, lost = _without(changes, error)
             rejects += lost
-    return changes, None, rejects
+    return [], rejects
 
 
-def _check_sizes(encoded: Encoded, room: int, compression: int) -> None:
+def check_sizes(
+    encoded: Encoded, compression: int, *, record_bytes_max: int = RECORD_BYTES_MAX
+) -> None:
     """Raises `RowsRejected` for records that no topic would accept, however well compressed."""
+    room = record_bytes_max - HEAD_BYTES
     if encoded.values.nbytes + encoded.keys.nbytes <= room:
         return
     lengths = pc.add(
@@ -67,7 +66,7 @@ def _check_sizes(encoded: Encoded, room: int, compression: int) -> None:
         if size > room:
             row = record if encoded.changes is None else encoded.changes[record].as_py()
             reasons[row] = (
-                f"its record takes {size >> 20} MiB of the {room + HEAD_BYTES >> 20} MiB of"
+                f"its record takes {size >> 20} MiB of the {record_bytes_max >> 20} MiB of"
                 " max.message.bytes; `drop` of the pipeline's `transform` leaves columns out"
             )
     if reasons:

@@ -1,7 +1,6 @@
 """A row that the wire form cannot express costs itself, neither its neighbours nor the source."""
 
 import json
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -10,9 +9,13 @@ import pyarrow as pa
 from headwater.core_log.model.changes import Operation, Reject, TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records.compression import Compression
-from headwater.core_log.rows.codec import Encoded, codec_for
+from headwater.core_log.rows.codec import RowCodec, codec_for
 from headwater.core_log.rows.settings import WireSettings
-from headwater.pipelines.loops.ingest.unserializable_rows import encode_or_reject
+from headwater.pipelines.loops.ingest.unserializable_rows import (
+    RECORD_BYTES_MAX,
+    check_sizes,
+    encode_or_reject,
+)
 
 MOMENT = pa.timestamp("us")
 SCHEMA = TableSchema(
@@ -36,17 +39,23 @@ def changes(*rows: tuple[int, int, int | None], **more: Any) -> TableChanges:
 
 
 def encoded(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
-    codec = codec_for(WireSettings(time="nanoseconds"), topic="t")
-    kept, found, rejects = encode_or_reject(
-        what, partial(codec.encode, now_us=1), compression=Compression.ZSTD
-    )
-    return kept, values(found), rejects
+    return through(codec_for(WireSettings(time="nanoseconds"), topic="t"), what)
 
 
-def values(found: Encoded | None) -> list[Any]:
-    if found is None:
-        return []
-    return [json.loads(each) for each in found.values.drop_null().to_pylist()]
+def through(
+    codec: RowCodec, what: TableChanges, *, record_bytes_max: int = RECORD_BYTES_MAX
+) -> tuple[TableChanges, list[Any], list[Reject]]:
+    """Returns the changes that are left, their events, and the rejected rows."""
+    kept = [what]
+
+    def encode(left: TableChanges) -> list[Any]:
+        found = codec.encode(left, now_us=1)
+        check_sizes(found, Compression.ZSTD, record_bytes_max=record_bytes_max)
+        kept.append(left)
+        return [json.loads(each) for each in found.values.drop_null().to_pylist()]
+
+    events, rejects = encode_or_reject(what, encode)
+    return kept[-1], events, rejects
 
 
 def test_neighbours_of_a_row_that_cannot_be_expressed_go_on() -> None:
@@ -111,14 +120,7 @@ def large(operation: Operation, *bodies: str, before: str | None = None) -> Tabl
 
 def fitting(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
     """Into records of at most 128 KiB, with room for what stands around them."""
-    codec = codec_for(WireSettings(), topic="t")
-    kept, found, rejects = encode_or_reject(
-        what,
-        partial(codec.encode, now_us=1),
-        compression=Compression.ZSTD,
-        record_bytes_max=192 << 10,
-    )
-    return kept, values(found), rejects
+    return through(codec_for(WireSettings(), topic="t"), what, record_bytes_max=192 << 10)
 
 
 def test_a_row_too_large_for_a_record_is_set_aside_by_its_key_with_what_to_do() -> None:

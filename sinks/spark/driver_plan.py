@@ -32,7 +32,7 @@ from headwater.sinks.spark.executor_tasks import (
     read_file,
 )
 from headwater.sinks.spark.file_rewrite import FileRewrite
-from headwater.sinks.spark.in_process_work import CellTask
+from headwater.sinks.spark.in_process_work import CellSteps
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
 from headwater.sinks.spark.lake_table_writer import PreparedFiles, SchemasChanged
 from headwater.sinks.spark.layout import LakeTableLayout
@@ -250,13 +250,13 @@ def _spread(
 
 
 def rewrite_elsewhere(
-    session: "Callable[[], SparkSession]", rewriting: FileRewrite, tasks: Sequence[CellTask]
+    session: "Callable[[], SparkSession]", rewriting: FileRewrite, of_cells: CellSteps
 ) -> list[list[DataFile]]:
     """Merges changes of this process into key ranges whose rewrite is left to executors."""
     with alive():
-        numbered = [(at, *task) for at, task in enumerate(tasks)]
+        numbered = [(at, *each) for at, each in enumerate(of_cells.items())]
         written, _ = collect(_spread(session(), numbered, RewriteTasks(rewriting), WRITTEN_DDL))
-    return [written.get(at, []) for at in range(len(tasks))]
+    return [written.get(at, []) for at in range(len(of_cells))]
 
 
 def collect(written: "DataFrame") -> tuple[dict[int, list[DataFile]], list[ChangeCount]]:

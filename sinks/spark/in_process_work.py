@@ -1,6 +1,6 @@
 """The work of a slice of one table in this process: changes in memory become new files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,8 +17,8 @@ from headwater.sinks.spark.merge import MergeStep, TruncateStep, count_changes, 
 FILE_BYTES_MIN = 32 << 20
 """Rows of so many bytes, before they are compressed, are worth a file however few they are."""
 
-CellTask = tuple[KeyRange, Sequence[MergeStep]]
-Elsewhere = Callable[[FileRewrite, Sequence[CellTask]], Sequence[Sequence[DataFile]]]
+CellSteps = Mapping[KeyRange, Sequence[MergeStep]]
+Elsewhere = Callable[[FileRewrite, CellSteps], Sequence[Sequence[DataFile]]]
 """Rewrites key ranges in other processes; returns the new files of each."""
 
 
@@ -56,19 +56,19 @@ class InProcessWork:
         gone = files if emptied else ()
         is_whole = all_files or any(isinstance(step, TruncateStep) for step in steps_left)
         cells = self._cells(files_left, steps_left, layout)
-        tasks = [
-            (cell, mine)
-            for cell, mine in zip(cells, steps_by_cell(steps_left, cells, layout), strict=True)
+        of_cells = {
+            cell: mine
+            for cell, mine in steps_by_cell(steps_left, cells, layout).items()
             if count_changes(mine) or (is_whole and cell.files)
-        ]
-        if self._elsewhere and sum(cell.rows for cell, _ in tasks) > self._rows_max:
-            written = self._elsewhere(rewriting, tasks)
+        }
+        if self._elsewhere and sum(cell.rows for cell in of_cells) > self._rows_max:
+            written = self._elsewhere(rewriting, of_cells)
         else:
             with ThreadPoolExecutor(self._threads) as pool:
-                written = list(pool.map(lambda task: rewriting.cell(*task), tasks))
+                written = list(pool.map(rewriting.cell, of_cells.keys(), of_cells.values()))
         return PreparedFiles(
             added=[file for files in written for file in files],
-            removed=[*gone, *(file for cell, _ in tasks for file in cell.files)],
+            removed=[*gone, *(file for cell in of_cells for file in cell.files)],
         )
 
     def _cells(
@@ -137,11 +137,11 @@ def emptied_before(steps: Sequence[MergeStep], layout: LakeTableLayout) -> int:
 
 def steps_by_cell(
     steps: Sequence[MergeStep], cells: Sequence[KeyRange], layout: LakeTableLayout
-) -> list[list[MergeStep]]:
-    found: list[list[MergeStep]] = [[] for _ in cells]
+) -> dict[KeyRange, list[MergeStep]]:
+    found: dict[KeyRange, list[MergeStep]] = {cell: [] for cell in cells}
     for step in steps:
         if isinstance(step, TruncateStep) or len(cells) == 1:
-            for mine in found:
+            for mine in found.values():
                 mine.append(step)
             continue
         keys = pa.concat_arrays(step.column(layout.key[0]).chunks)
@@ -150,7 +150,7 @@ def steps_by_cell(
             order = np.argsort(places, kind="stable")
             places, sorted_ = places[order], pick(step, order)
         ends = np.searchsorted(places, np.arange(len(cells) + 1))
-        for number, mine in enumerate(found):
+        for number, mine in enumerate(found.values()):
             count = int(ends[number + 1] - ends[number])
             if count:
                 mine.append(sorted_.slice(int(ends[number]), count))

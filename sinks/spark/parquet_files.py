@@ -165,16 +165,17 @@ def _with_ends(rows: pa.Table) -> bool | list[str]:
     chosen = [
         name
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
-        if not _is_far(column)
+        if not (_is_temporal(column.type) and _is_far(column))
     ]
     return True if len(chosen) == rows.num_columns else chosen
 
 
 def _is_far(column: pa.ChunkedArray) -> bool:
+    """Whether dates or timestamps are outside of these years, or are in fields of the column."""
     kind = column.type
     if pa.types.is_nested(kind):
-        return any(_is_temporal(kind.field(at).type) for at in range(kind.num_fields))
-    if not _is_temporal(kind) or column.null_count == len(column):
+        return True
+    if column.null_count == len(column):
         return False
     ends = pc.min_max(column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()))
     unit = 1 if pa.types.is_date32(kind) else DAY_US

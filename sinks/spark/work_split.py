@@ -61,9 +61,9 @@ it writes, gets the table's next large slice."""
 class TableWork:
     """The work of a slice for one table."""
 
-    work: SliceWork | None
+    topics: set[str] = field(default_factory=set)
+    work: SliceWork | None = None
     """None where all of it has been staged."""
-    topics: frozenset[str]
     id: str = ""
     bounds: Mapping[TopicPartition, Bounds] | None = None
     """The log's offsets when other processes began to read it."""
@@ -71,23 +71,11 @@ class TableWork:
     """The part that is written already."""
     failure: Exception | None = None
     """The error that ended its staging."""
-
-    def slice_of(self, part: Slice) -> TableSlice:
-        """The table's part of the slice."""
-        return table_slice_of(part, self.topics)
-
-
-@dataclass(slots=True)
-class _Gathered:
-    """Changes of one table that this process has read."""
-
-    table_writer: LakeTableWriter
-    topics: set[str] = field(default_factory=set)
-    changes: list[TableChanges] = field(default_factory=list)
-    bytes: int = 0
-    staged: StagedTable | None = None
     rows_staged: int = 0
-    failure: Exception | None = None
+    changes: list[TableChanges] = field(default_factory=list)
+    """Changes that this process has read and not staged."""
+    bytes: int = 0
+    """Their size."""
 
     def add(self, changes: TableChanges, *, empties: bool) -> None:
         assert changes.log_partition is not None, "what was read knows its place"
@@ -104,6 +92,18 @@ class _Gathered:
         taken, self.changes, self.bytes = self.changes, [], 0
         return taken
 
+    def slice_of(self, part: Slice) -> TableSlice:
+        """The part of the slice that comes from the table's topics."""
+        ends = {each: applied for each, applied in part.end.items() if each.topic in self.topics}
+        feeds = {
+            topic: TopicFeed(
+                next(applied.topic_id for each, applied in ends.items() if each.topic == topic),
+                1 + max(each.partition for each in ends if each.topic == topic),
+            )
+            for topic in self.topics
+        }
+        return TableSlice({each: part.start[each] for each in ends}, ends, feeds, part.cut)
+
 
 @dataclass(slots=True)
 class WorkSplit:
@@ -117,39 +117,34 @@ class WorkSplit:
     async def of(self, part: Slice, head: SinkState) -> dict[TableId, TableWork]:
         large = await self._large(part, head)
         topics = {topic for theirs in large.values() for topic in theirs}
-        gathered = await self._gather(of_topics(part, topics, are_wanted=False), head, large)
-        found = {
-            table: TableWork(
-                self._in_process(mine.changes) if mine.changes else None,
-                frozenset(mine.topics),
-                staged=mine.staged,
-                failure=mine.failure,
-            )
-            for table, mine in gathered.items()
-            if table not in large
-        }
+        found = await self._gather(of_topics(part, topics, are_wanted=False), head, large)
+        for table, mine in found.items():
+            if table not in large and mine.changes:
+                mine.work = self._in_process(mine.take())
         for table, theirs in large.items():
-            more = gathered[table].topics if table in gathered else set()
+            more = found[table].topics if table in found else set()
             found[table] = await self._spark_work(part, theirs | more)
         return found
 
     async def _gather(
         self, part: Slice, head: SinkState, large: Container[TableId]
-    ) -> dict[TableId, _Gathered]:
+    ) -> dict[TableId, TableWork]:
         """In memory what is little; of more, what came first is staged meanwhile."""
-        found: dict[TableId, _Gathered] = {}
+        found: dict[TableId, TableWork] = {}
         staging = asyncio.ensure_future(asyncio.sleep(0))
         try:
             async for changes in _one_by_one(part):
                 table = changes.schema.table
-                mine = found.setdefault(table, _Gathered(self.table(table)))
+                mine = found.setdefault(table, TableWork())
                 mine.add(changes, empties=changes.is_truncate and self._empties(changes))
                 if table in large:
                     mine.take()
                 if sum(each.bytes for each in found.values()) > HELD_BYTES_MAX:
                     await staging
-                    most = max(found.values(), key=lambda each: each.bytes)
-                    staging = asyncio.ensure_future(self._stage(most, most.take(), part, head))
+                    most = max(found, key=lambda each: found[each].bytes)
+                    staging = asyncio.ensure_future(
+                        self._stage(self.table(most), found[most], found[most].take(), part, head)
+                    )
             await staging
         finally:
             staging.cancel()
@@ -157,10 +152,15 @@ class WorkSplit:
         return found
 
     async def _stage(
-        self, mine: _Gathered, changes: Sequence[TableChanges], part: Slice, head: SinkState
+        self,
+        table_writer: LakeTableWriter,
+        mine: TableWork,
+        changes: Sequence[TableChanges],
+        part: Slice,
+        head: SinkState,
     ) -> None:
         """Stages a table; a failure waits until all other tables have had their chance."""
-        table_slice, table_writer = table_slice_of(part, mine.topics), mine.table_writer
+        table_slice = mine.slice_of(part)
 
         def work() -> None:
             if mine.staged is None:
@@ -203,7 +203,7 @@ class WorkSplit:
             return self.settings.rewritten_rows
         return max(REWRITTEN_ROWS, rows_not_worth_spark(self.settings.master))
 
-    async def _large(self, part: Slice, head: SinkState) -> dict[TableId, frozenset[str]]:
+    async def _large(self, part: Slice, head: SinkState) -> dict[TableId, set[str]]:
         """Returns tables whose changes Spark reads, and their topics."""
         if part.split_reader is None:
             return {}
@@ -211,7 +211,7 @@ class WorkSplit:
         for each, applied in part.end.items():
             count = applied.next_offset - part.start[each].next_offset
             records[each.topic] = records.get(each.topic, 0) + count
-        found: dict[TableId, frozenset[str]] = {}
+        found: dict[TableId, set[str]] = {}
         small = self._small_rows()
         room = small * SMALL_TOGETHER
         for topic, count in sorted(records.items(), key=lambda pair: pair[1]):
@@ -224,13 +224,13 @@ class WorkSplit:
             schemas = await part.split_reader.schemas(topic)
             if schemas:
                 table = schemas[-1].table
-                found[table] = found.get(table, frozenset()) | {topic}
+                found.setdefault(table, set()).add(topic)
         for topic, (table, _) in head.feeds.items():
             if table in found and topic in records:
                 found[table] |= {topic}
         return found
 
-    async def _spark_work(self, part: Slice, topics: frozenset[str]) -> TableWork:
+    async def _spark_work(self, part: Slice, topics: set[str]) -> TableWork:
         assert part.split_reader is not None, "without one nothing is large"
         mine = of_topics(part, topics, are_wanted=True)
         bounds = await part.log.bounds(mine.end)
@@ -247,7 +247,7 @@ class WorkSplit:
             split_rows=self.settings.split_rows,
             truncates=truncates_of(truncates),
         )
-        return TableWork(work, topics, bounds=bounds)
+        return TableWork(topics, work, bounds=bounds)
 
     def _session(self) -> "SparkSession":
         from headwater.sinks.spark.session import SessionChoices, open_session
@@ -281,19 +281,6 @@ def local_cores(cores: str | None) -> int:
     if cores is None:
         return 1
     return (os.cpu_count() or 1) if cores == "*" else int(cores)
-
-
-def table_slice_of(part: Slice, topics: Collection[str]) -> TableSlice:
-    """The part of a slice that comes from these topics."""
-    ends = {each: applied for each, applied in part.end.items() if each.topic in topics}
-    feeds = {
-        topic: TopicFeed(
-            next(applied.topic_id for each, applied in ends.items() if each.topic == topic),
-            1 + max(each.partition for each in ends if each.topic == topic),
-        )
-        for topic in topics
-    }
-    return TableSlice({each: part.start[each] for each in ends}, ends, feeds, part.cut)
 
 
 def size_of(changes: TableChanges) -> int:

@@ -180,6 +180,8 @@ def _name(value: Any) -> str:
         return f"np.ndarray of {value.dtype}"
     if isinstance(value, Mapping):
         return "" if len({type(each) for each in value.values()}) == 1 else "dict of values"
+    if isinstance(value, asyncio.Future):
+        return ""
     if isinstance(value, tuple | list | set | frozenset | deque):
         names = sorted({_short(type(each)) for each in value})
         return "" if len(names) == 1 else f"{kind.__name__} of {', '.join(names)}"

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.connectors.postgres.catalog import CapturedTable
-from headwater.connectors.postgres.events.event_mapper import EventMapper, MappedBatch
+from headwater.connectors.postgres.events.event_mapper import EventMapper
+from headwater.connectors.postgres.events.transaction_metadata import PlacedChanges
 from headwater.connectors.postgres.publication.monitor import CaptureMonitor
 from headwater.connectors.postgres.schema_history.schema_monitor import TableFormChange
 from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY, Cause
@@ -21,7 +22,7 @@ from headwater.connectors.source import Control
 from headwater.connectors.stream_follower import SourceHeartbeat, has_stream_next
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.model.changes import ChangeBatch, Phase, Positions
+from headwater.core_log.model.changes import ChangeBatch, Phase, Positions, TableChanges
 
 FIRST_BEAT_SECONDS = 1.0
 ASK_SECONDS = 0.2
@@ -53,6 +54,7 @@ class StreamFollower:
         self._stream, self._translator, self._heart = stream, translator, heart
         self._incremental, self._watch = incremental, watch
         watch.forms.told = self.begin_rereads
+        translator.choose = self._beside_rows_read
         incremental.in_place.look_soon = heart.look_soon
         self._beat, self._server, self._clock, self._end = beat, server, clock, end
         self._awaits_paused = awaits_paused
@@ -115,8 +117,8 @@ class StreamFollower:
                 self._reached = max(self._reached, wal_batch.position or 0)
                 async with aclosing(self._translator.map_batch(wal_batch)) as parts:
                     async for part in parts:
-                        if (batch := self._batch_of(part, wal_batch)) is not None:
-                            yield batch
+                        if part.tables or part.notices:
+                            yield self._placed(part)
                 if (batch := self._end_batch(wal_batch)) is not None:
                     yield batch
             if self._has_position_to_tell:
@@ -212,15 +214,13 @@ class StreamFollower:
         await asyncio.sleep(FIRST_BEAT_SECONDS)
         await self._heart.run()
 
-    def _batch_of(self, part: MappedBatch, wal_batch: WalBatch) -> ChangeBatch | None:
-        if self._incremental.is_watching:
-            part = self._beside_rows_read(part, wal_batch)
-        if not part.tables and not part.notices:
-            return None
+    def _placed(self, part: ChangeBatch) -> ChangeBatch:
+        """Returns the batch with all parts of the position, if it has one."""
         self._is_open = True
-        if not part.is_last or wal_batch.position is None:
-            return part.batch({}, part.notices)
-        return part.batch(self._position(), (*part.notices, *self._beat.beat()))
+        if not part.positions:
+            return part
+        notices = (*part.notices, *self._beat.beat())
+        return replace(part, positions=self._position(), notices=notices)
 
     def _end_batch(self, wal_batch: WalBatch) -> ChangeBatch | None:
         """Starts what the WAL batch asks for; returns its position if that is still to come."""
@@ -236,23 +236,22 @@ class StreamFollower:
             return None
         return ChangeBatch((), self._position(), notices=self._beat.beat())
 
-    def _beside_rows_read(self, part: MappedBatch, wal_batch: WalBatch) -> MappedBatch:
+    def _beside_rows_read(
+        self, placed: PlacedChanges, wal_batch: WalBatch
+    ) -> Sequence[TableChanges]:
         """Returns the changes without those that wait for the rows of their table."""
-        kept = []
-        for placed in part.tables:
-            commits = wal_batch.transactions.commit_lsns[placed.transactions]
-            if stale := self._incremental.stale(placed.changes.schema.table, commits):
-                placed = placed.since(stale)
-                if not len(placed.transactions):
-                    continue
-            if placed.changes.is_truncate:
-                self._incremental.forget_rows(placed.changes.schema.table)
-                kept.append(placed)
-                continue
-            xids = wal_batch.transactions.xids[placed.transactions]
-            told = self._incremental.saw(placed.changes, xids)
-            kept += [replace(placed, changes=changes) for changes in told]
-        return replace(part, tables=tuple(kept))
+        if not self._incremental.is_watching:
+            return [placed.changes]
+        commits = wal_batch.transactions.commit_lsns[placed.transactions]
+        if stale := self._incremental.stale(placed.changes.schema.table, commits):
+            placed = placed.since(stale)
+            if not len(placed.transactions):
+                return []
+        if placed.changes.is_truncate:
+            self._incremental.forget_rows(placed.changes.schema.table)
+            return [placed.changes]
+        xids = wal_batch.transactions.xids[placed.transactions]
+        return self._incremental.saw(placed.changes, xids)
 
     @property
     def is_over(self) -> bool:

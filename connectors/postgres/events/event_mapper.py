@@ -2,7 +2,7 @@
 
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -27,7 +27,9 @@ from headwater.connectors.postgres.events.transaction_metadata import (
     TransactionEvents,
 )
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.slot.heartbeat import OUR_PREFIXES
+from headwater.connectors.postgres.slot.resume_check import STREAM
 from headwater.connectors.postgres.wal.wal_batch import (
     RowChanges,
     TruncateMessage,
@@ -37,7 +39,12 @@ from headwater.connectors.postgres.wal.wal_batch import (
 )
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.model.changes import ChangeBatch, EventMessages, Positions, source_times
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    EventMessages,
+    TableChanges,
+    source_times,
+)
 from headwater.core_log.model.table_schema import TableId
 
 NO_TABLE = TableId("", "")
@@ -94,17 +101,8 @@ def sequence_text(before: int | None, lsn: int) -> str:
     return f'[{"null" if before is None else chr(34) + str(before) + chr(34)},"{lsn}"]'
 
 
-@dataclass(frozen=True, slots=True)
-class MappedBatch:
-    """A batch, and the stream's transactions of its changes."""
-
-    tables: tuple[PlacedChanges, ...]
-    notices: tuple[EventMessages, ...]
-    is_last: bool
-    """The last one of its WAL batch."""
-
-    def batch(self, positions: Positions, notices: tuple[EventMessages, ...]) -> ChangeBatch:
-        return ChangeBatch(tuple(each.changes for each in self.tables), positions, notices=notices)
+def _all_changes(placed: PlacedChanges, _: WalBatch) -> Sequence[TableChanges]:
+    return [placed.changes]
 
 
 @dataclass(slots=True)
@@ -123,6 +121,8 @@ class EventMapper:
     set_aside: RejectedRows
     counts: TransactionCounts | None
     """None without transaction metadata."""
+    choose: Callable[[PlacedChanges, WalBatch], Sequence[TableChanges]] = _all_changes
+    """Leaves out changes that wait for rows of their table; the follower's."""
     _last_end: int | None = None
     _last_committed_us: int = 0
     _placed: list[PlacedChanges] = field(default_factory=list)
@@ -131,7 +131,8 @@ class EventMapper:
     """Rejected rows, which still count as events."""
     _messages: list[tuple[WalMessage, MessageTime]] = field(default_factory=list)
 
-    async def map_batch(self, wal_batch: WalBatch) -> AsyncGenerator[MappedBatch, None]:
+    async def map_batch(self, wal_batch: WalBatch) -> AsyncGenerator[ChangeBatch, None]:
+        """Yields the changes; only the last batch has a position, if the stream has one."""
         if not wal_batch.events and not len(wal_batch.transactions.xids):
             return
         alone = [
@@ -149,20 +150,21 @@ class EventMapper:
                 if not await self._place(piece, capture, wal_batch, commits):
                     break
                 if self._placed_bytes > BATCH_BYTES and self.counts is None:
-                    yield self._batch(wal_batch, is_last=False)
+                    yield self._batch(wal_batch)
         yield self._last_batch(wal_batch, commits)
 
-    def _last_batch(self, wal_batch: WalBatch, commits: CommitColumns) -> MappedBatch:
-        last = self._batch(wal_batch, is_last=True)
+    def _last_batch(self, wal_batch: WalBatch, commits: CommitColumns) -> ChangeBatch:
+        last = self._batch(wal_batch)
         if len(wal_batch.transactions.xids):
             self._last_committed_us = int(wal_batch.transactions.committed_us[-1])
         if commits.last_end >= 0:
             self._last_end = commits.last_end
-        if wal_batch.position is not None:
-            self.repeated_keys.forget()
-        return last
+        if wal_batch.position is None:
+            return last
+        self.repeated_keys.forget()
+        return replace(last, positions={STREAM: lsn_text(wal_batch.position)})
 
-    def _batch(self, wal_batch: WalBatch, *, is_last: bool) -> MappedBatch:
+    def _batch(self, wal_batch: WalBatch) -> ChangeBatch:
         placed, self._placed, self._placed_bytes = self._placed, [], 0
         told, self._messages = self._messages, []
         now_ms = self.clock.now_ms()
@@ -177,7 +179,8 @@ class EventMapper:
                 for each, before in zip(changes, placed, strict=True)
             ]
         notices = [messages(told, blocks, self.origin, form=self.binary, now_ms=now_ms), ends]
-        return MappedBatch(tuple(placed), tuple(each for each in notices if each), is_last)
+        tables = [each for one in placed for each in self.choose(one, wal_batch)]
+        return ChangeBatch(tuple(tables), {}, notices=tuple(each for each in notices if each))
 
     async def _capture_of(self, part: RowChanges) -> CapturedRelation | None:
         capture = await self.captures.fitting(part)

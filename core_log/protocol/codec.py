@@ -16,14 +16,13 @@ from headwater.core_log.protocol.primitives import (
     UUID_CODEC,
     Codec,
     Read,
+    WireReader,
     Write,
     array_codec,
     bytes_codec,
-    end_of,
     nullable_struct_codec,
     number_codec,
     numbers_codec,
-    read_varint,
     records_codec,
     run_codec,
     string_codec,
@@ -59,20 +58,18 @@ def write_tags(out: bytearray, message: Any, tags: Tags) -> None:
         out += content
 
 
-def read_tags(data: memoryview, position: int, tags: Tags, values: list[Any]) -> int:
+def read_tags(reader: WireReader, tags: Tags, values: list[Any]) -> None:
     """Stores tagged fields in the values. Unknown tags come from a newer peer and are skipped."""
-    count, position = read_varint(data, position)
-    for _ in range(count):
-        number, position = read_varint(data, position)
-        size, position = read_varint(data, position)
-        end = end_of(data, position, size)
+    for _ in range(reader.read_varint()):
+        number, size = reader.read_varint(), reader.read_varint()
+        reader.check_left(size)
+        end = reader.position + size
         known = tags.get(number)
         if known:
-            values[known.slot], position = known.codec.read(data, position)
-            if position != end:
+            values[known.slot] = known.codec.read(reader)
+            if reader.position != end:
                 raise DecodeError("tagged field is not of the size declared", tag=number)
-        position = end
-    return position
+        reader.position = end
 
 
 class UnsupportedByVersion(HeadwaterError):
@@ -123,13 +120,16 @@ def _struct_reader(struct: type, steps: list[_Step], tags: Tags | None) -> Read:
     reads = [(step.slot, step.codec.read) for step in steps]
     defaults = [field.default for field in fields_of(struct)]
 
-    def read(data: memoryview, position: int) -> tuple[Any, int]:
+    def read(reader: WireReader) -> Any:
         values = defaults.copy()
         for slot, read_part in reads:
-            values[slot], position = read_part(data, position)
-        if tags is not None:  # nearly all tag sections are empty
-            position = read_tags(data, position, tags, values) if data[position] else position + 1
-        return struct(*values), position
+            values[slot] = read_part(reader)
+        if tags is not None:
+            if reader.data[reader.position]:
+                read_tags(reader, tags, values)
+            else:  # nearly all tag sections are empty
+                reader.position += 1
+        return struct(*values)
 
     return read
 

@@ -8,18 +8,13 @@ from struct import Struct
 from typing import Generic, NamedTuple, TypeVar
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.protocol.frames import (
-    check_count,
-    skip_tags,
-    text,
-)
 from headwater.core_log.protocol.inter_broker_messages import (
     AGREED_TO,
     CLEANED_TO,
     DELETES_DROPPED_TO,
     DROPS,
 )
-from headwater.core_log.protocol.primitives import read_varint, varint_bytes
+from headwater.core_log.protocol.primitives import WireReader, read_topic, varint_bytes
 
 RACKS_FROM = 11
 FLEXIBLE_FROM = 12
@@ -92,32 +87,28 @@ class FetchLine(NamedTuple, Generic[S]):
 def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
     """Reads a request; raises DecodeError for anything that is not one whole request."""
     try:
-        return _read_fetch(frame, position, version)
+        return _read_fetch(WireReader(frame, position), version)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError("fetch request ends too early or is malformed") from error
 
 
-def _read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
-    replica_id, replica_epoch, session_id, session_epoch = -1, -1, 0, -1
+def _read_fetch(reader: WireReader, version: int) -> FetchFrame:
+    replica_id, session_id, session_epoch = -1, 0, -1
     if version >= 15:
-        wait, low, high, isolation, session_id, session_epoch = _HEAD_FROM_V15.unpack_from(
-            frame, position
-        )
-        position += _HEAD_FROM_V15.size
+        wait, low, high, isolation, session_id, session_epoch = reader.unpack(_HEAD_FROM_V15)
     elif version >= 7:
-        replica_id, wait, low, high, isolation, session_id, session_epoch = (
-            _HEAD_TO_V14.unpack_from(frame, position)
+        replica_id, wait, low, high, isolation, session_id, session_epoch = reader.unpack(
+            _HEAD_TO_V14
         )
-        position += _HEAD_TO_V14.size
     else:
-        replica_id, wait, low, high, isolation = _HEAD_TO_V6.unpack_from(frame, position)
-        position += _HEAD_TO_V6.size
+        replica_id, wait, low, high, isolation = reader.unpack(_HEAD_TO_V6)
+    replica_epoch = -1
     if version >= FLEXIBLE_FROM:
-        parts, rack, position = _read_flexible_parts(frame, position, version)
-        replica_id, replica_epoch = _replica_in_tags(frame, position, replica_id)
+        parts, rack = _read_flexible_parts(reader, version)
+        replica_id, replica_epoch = _replica_in_tags(reader, replica_id)
     else:
-        parts, position = _read_plain_parts(frame, position, version)
-        rack = _read_plain_rack(frame, position) if version >= RACKS_FROM else ""
+        parts = _read_plain_parts(reader, version)
+        rack = _read_plain_rack(reader) if version >= RACKS_FROM else ""
     return FetchFrame(
         *(replica_id, replica_epoch, wait, low, high, isolation, session_id, session_epoch),
         rack,
@@ -125,91 +116,55 @@ def _read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
     )
 
 
-def _read_plain_parts(
-    frame: memoryview, position: int, version: int
-) -> tuple[list[FetchPart], int]:
+def _read_plain_parts(reader: WireReader, version: int) -> list[FetchPart]:
     parts: list[FetchPart] = []
-    topic_count = _INT.unpack_from(frame, position)[0]
-    position += 4
-    for _ in range(check_count(topic_count, frame, position)):
-        size = _SHORT.unpack_from(frame, position)[0]
-        topic, position = text(frame, position + 2, size)
-        part_count = _INT.unpack_from(frame, position)[0]
-        position += 4
-        for _ in range(check_count(part_count, frame, position)):
+    for _ in range(reader.check_count(reader.unpack(_INT)[0])):
+        topic = reader.take_text(reader.unpack(_SHORT)[0])
+        for _ in range(reader.check_count(reader.unpack(_INT)[0])):
             epoch, start = -1, -1
             if version >= 9:
-                index, epoch, offset, start, size = _PART_TO_V11.unpack_from(frame, position)
-                position += _PART_TO_V11.size
+                index, epoch, offset, start, size = reader.unpack(_PART_TO_V11)
             elif version >= 5:
-                index, offset, start, size = _PART_TO_V8.unpack_from(frame, position)
-                position += _PART_TO_V8.size
+                index, offset, start, size = reader.unpack(_PART_TO_V8)
             else:
-                index, offset, size = _PART_TO_V4.unpack_from(frame, position)
-                position += _PART_TO_V4.size
+                index, offset, size = reader.unpack(_PART_TO_V4)
             parts.append(FetchPart(topic, index, epoch, offset, -1, start, size))
-    return parts, position
+    return parts
 
 
-def _read_plain_rack(frame: memoryview, position: int) -> str:
+def _read_plain_rack(reader: WireReader) -> str:
     """Reads what follows the parts: topics that are forgotten, and the rack."""
-    forgotten_count = _INT.unpack_from(frame, position)[0]
-    position += 4
-    for _ in range(check_count(forgotten_count, frame, position)):
-        size = _SHORT.unpack_from(frame, position)[0]
-        _, position = text(frame, position + 2, size)
-        index_count = _INT.unpack_from(frame, position)[0]
-        position += 4 + 4 * check_count(index_count, frame, position)
-    size = _SHORT.unpack_from(frame, position)[0]
-    return text(frame, position + 2, size)[0]
+    for _ in range(reader.check_count(reader.unpack(_INT)[0])):
+        reader.take_text(reader.unpack(_SHORT)[0])
+        reader.take(4 * reader.check_count(reader.unpack(_INT)[0]))
+    return reader.take_text(reader.unpack(_SHORT)[0])
 
 
-def _read_flexible_parts(
-    frame: memoryview, position: int, version: int
-) -> tuple[list[FetchPart], str, int]:
+def _read_flexible_parts(reader: WireReader, version: int) -> tuple[list[FetchPart], str]:
+    has_ids = version >= TOPIC_IDS_FROM
     parts: list[FetchPart] = []
-    topic_count, position = read_varint(frame, position)
-    for _ in range(check_count(topic_count - 1, frame, position)):
-        topic, position = _topic(frame, position, version)
-        part_count, position = read_varint(frame, position)
-        for _ in range(check_count(part_count - 1, frame, position)):
-            index, epoch, offset, last_epoch, start, size = _PART_FROM_V12.unpack_from(
-                frame, position
-            )
-            position = skip_tags(frame, position + _PART_FROM_V12.size)
+    for _ in range(reader.check_count(reader.read_varint() - 1)):
+        topic = read_topic(reader, has_id=has_ids)
+        for _ in range(reader.check_count(reader.read_varint() - 1)):
+            index, epoch, offset, last_epoch, start, size = reader.unpack(_PART_FROM_V12)
+            reader.skip_tags()
             parts.append(FetchPart(topic, index, epoch, offset, last_epoch, start, size))
-        position = skip_tags(frame, position)
-    forgotten_count, position = read_varint(frame, position)
-    for _ in range(check_count(forgotten_count - 1, frame, position)):
-        _, position = _topic(frame, position, version)
-        index_count, position = read_varint(frame, position)
-        position += 4 * check_count(index_count - 1, frame, position)
-        position = skip_tags(frame, position)
-    rack_size, position = read_varint(frame, position)
-    rack, position = text(frame, position, rack_size - 1)
-    return parts, rack, position
+        reader.skip_tags()
+    for _ in range(reader.check_count(reader.read_varint() - 1)):
+        read_topic(reader, has_id=has_ids)
+        reader.take(4 * reader.check_count(reader.read_varint() - 1))
+        reader.skip_tags()
+    return parts, reader.take_text(reader.read_varint() - 1)
 
 
-def _topic(frame: memoryview, position: int, version: int) -> tuple[str | bytes, int]:
-    if version >= TOPIC_IDS_FROM:
-        return bytes(frame[position : position + 16]), position + 16
-    size, position = read_varint(frame, position)
-    return text(frame, position, size - 1)
-
-
-def _replica_in_tags(frame: memoryview, position: int, replica_id: int) -> tuple[int, int]:
+def _replica_in_tags(reader: WireReader, replica_id: int) -> tuple[int, int]:
     """From version 15 on, a follower's tag 1 has its id and epoch."""
     replica_epoch = -1
-    count, position = read_varint(frame, position)
-    for _ in range(count):
-        tag, position = read_varint(frame, position)
-        size, position = read_varint(frame, position)
-        if tag == 1 and size >= _REPLICA.size:
-            named, epoch = _REPLICA.unpack_from(frame, position)
+    for _ in range(reader.read_varint()):
+        tag, content = reader.read_varint(), reader.take(reader.read_varint())
+        if tag == 1 and len(content) >= _REPLICA.size:
+            named, epoch = _REPLICA.unpack_from(content)
             replica_id, replica_epoch = max(replica_id, named), epoch
-        position += size
-        if position > len(frame):
-            raise DecodeError("tagged field is longer than its request", size=size)
     return replica_id, replica_epoch
 
 

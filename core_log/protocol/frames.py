@@ -5,9 +5,8 @@ from struct import error as struct_error
 from typing import Any, NamedTuple
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.protocol.codec import read_tags
 from headwater.core_log.protocol.message import Request, encode_into
-from headwater.core_log.protocol.primitives import SHORT, read_varint, string_codec
+from headwater.core_log.protocol.primitives import SHORT, WireReader, string_codec
 
 LENGTH = Struct(">i")
 """Every frame begins with the number of bytes that follow."""
@@ -122,12 +121,13 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     """Reads the header of a frame without its length."""
     try:
         api_key, api_version, correlation_id = _REQUEST.unpack_from(frame)
-        client_id, position = _CLIENT_ID.read(frame, _REQUEST.size)
+        reader = WireReader(frame, _REQUEST.size)
+        client_id = _CLIENT_ID.read(reader)
         if _is_flexible(api_key, api_version):
-            position = read_tags(frame, position, {}, [])
+            reader.skip_tags()
     except (IndexError, struct_error, UnicodeDecodeError) as error:
         raise DecodeError("request header breaks its format", reason=str(error)) from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return RequestHeader(api_key, api_version, correlation_id, client_id, reader.position)
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
@@ -141,12 +141,12 @@ def read_response_header(frame: memoryview, api_key: int, version: int) -> tuple
     """Returns the correlation id of an answer to our request, and where its body begins."""
     try:
         (correlation_id,) = _RESPONSE.unpack_from(frame)
-        position = _RESPONSE.size
+        reader = WireReader(frame, _RESPONSE.size)
         if _has_response_tags(api_key, version):
-            position = read_tags(frame, position, {}, [])
+            reader.skip_tags()
     except (IndexError, struct_error) as error:
         raise DecodeError("response header breaks its format", reason=str(error)) from error
-    return correlation_id, position
+    return correlation_id, reader.position
 
 
 def encode_request(
@@ -186,37 +186,3 @@ def _is_flexible(api_key: int, version: int) -> bool:
 
 def _has_response_tags(api_key: int, version: int) -> bool:
     return api_key != API_VERSIONS and _is_flexible(api_key, version)
-
-
-def text(frame: memoryview, position: int, size: int) -> tuple[str, int]:
-    end = position + size
-    if size < 0 or end > len(frame):
-        raise DecodeError("string is longer than its request", size=size)
-    return str(frame[position:end], "utf-8"), end
-
-
-def records_at(frame: memoryview, position: int, size: int) -> tuple[memoryview | None, int]:
-    if size < 0:
-        return None, position
-    end = position + size
-    if end > len(frame):
-        raise DecodeError("records are longer than their request", size=size)
-    return frame[position:end], end
-
-
-def check_count(count: int, frame: memoryview, position: int) -> int:
-    """Returns the count. Every element takes at least four bytes, so a larger count is invalid."""
-    if count < 0 or count > (len(frame) - position) // 4 + 1:
-        raise DecodeError("array is longer than its request", count=count)
-    return count
-
-
-def skip_tags(frame: memoryview, position: int) -> int:
-    count, position = read_varint(frame, position)
-    for _ in range(count):
-        _, position = read_varint(frame, position)
-        size, position = read_varint(frame, position)
-        position += size
-        if position > len(frame):
-            raise DecodeError("tagged field is longer than its request", size=size)
-    return position

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform, g
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.codec import UnsupportedByVersion, struct_codec
-from headwater.core_log.protocol.primitives import Codec, number_codec
+from headwater.core_log.protocol.primitives import Codec, WireReader, number_codec
 
 MessageT = TypeVar("MessageT")
 ResponseT = TypeVar("ResponseT")
@@ -134,7 +134,7 @@ def decode(cls: type[MessageT], data: memoryview, version: int, position: int = 
     if not _is_declared(cls, version):
         raise DecodeError("the version is unknown", message=cls.__name__, version=version)
     try:
-        message: MessageT = _codec(cls, version).read(data, position)[0]
+        message: MessageT = _codec(cls, version).read(WireReader(data, position))
     except (IndexError, struct_error, UnicodeDecodeError, DecodeError) as error:
         raise DecodeError(
             "message breaks its format", message=cls.__name__, version=version, reason=str(error)
@@ -154,7 +154,7 @@ def record_version(data: bytes | memoryview) -> int:
     """Returns the version. The version of a key also identifies its kind."""
     if len(data) < _INT16.bytes_min:
         raise DecodeError("record has no version", size=len(data))
-    version: int = _INT16.read(memoryview(data), 0)[0]
+    version: int = _INT16.read(WireReader(memoryview(data)))
     return version
 
 

@@ -8,18 +8,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.protocol.frames import (
-    check_count,
-    records_at,
-    skip_tags,
-    text,
-)
-from headwater.core_log.protocol.primitives import read_varint, varint_bytes
+from headwater.core_log.protocol.primitives import WireReader, read_topic, varint_bytes
 
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
 
 _SHORT, _INT, _ACKS_TIMEOUT = Struct(">h"), Struct(">i"), Struct(">hi")
+_HEAD = Struct(">hii")  # acks, timeout, count of topics
 _INDEX_AND_SIZE = Struct(">ii")
 _PART = Struct(">ihqqq")  # index, error, base offset, append time, log start
 _PART_TO_V4 = Struct(">ihqq")
@@ -56,58 +51,37 @@ def read_produce(frame: memoryview, position: int, version: int) -> ProduceFrame
     """Reads a request; raises DecodeError for anything that is not one whole request."""
     try:
         read = _read_flexible if version >= FLEXIBLE_FROM else _read_plain
-        return read(frame, position, version)
+        return read(WireReader(frame, position), version)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError("produce request ends too early or is malformed") from error
 
 
-def _read_plain(frame: memoryview, position: int, version: int) -> ProduceFrame:
-    size = _SHORT.unpack_from(frame, position)[0]
-    transactional_id, position = None, position + 2
-    if size >= 0:
-        transactional_id, position = text(frame, position, size)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    topic_count = _INT.unpack_from(frame, position + 6)[0]
-    position += 10
+def _read_plain(reader: WireReader, version: int) -> ProduceFrame:
+    size = reader.unpack(_SHORT)[0]
+    transactional_id = reader.take_text(size) if size >= 0 else None
+    acks, timeout_ms, topic_count = reader.unpack(_HEAD)
     parts: list[ProducePart] = []
-    for _ in range(check_count(topic_count, frame, position)):
-        size = _SHORT.unpack_from(frame, position)[0]
-        topic, position = text(frame, position + 2, size)
-        part_count = _INT.unpack_from(frame, position)[0]
-        position += 4
-        for _ in range(check_count(part_count, frame, position)):
-            index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
-            position += 8
-            records, position = records_at(frame, position, size)
-            parts.append(ProducePart(topic, index, records))
+    for _ in range(reader.check_count(topic_count)):
+        topic = reader.take_text(reader.unpack(_SHORT)[0])
+        for _ in range(reader.check_count(reader.unpack(_INT)[0])):
+            index, size = reader.unpack(_INDEX_AND_SIZE)
+            parts.append(ProducePart(topic, index, reader.take(size) if size >= 0 else None))
     return ProduceFrame(transactional_id, acks, timeout_ms, parts)
 
 
-def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFrame:
-    size, position = read_varint(frame, position)
-    transactional_id = None
-    if size:
-        transactional_id, position = text(frame, position, size - 1)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    topic_count, position = read_varint(frame, position + 6)
+def _read_flexible(reader: WireReader, version: int) -> ProduceFrame:
+    size = reader.read_varint()
+    transactional_id = reader.take_text(size - 1) if size else None
+    acks, timeout_ms = reader.unpack(_ACKS_TIMEOUT)
     parts: list[ProducePart] = []
-    for _ in range(check_count(topic_count - 1, frame, position)):
-        topic: str | bytes
-        if version >= TOPIC_IDS_FROM:
-            topic = bytes(frame[position : position + 16])
-            position += 16
-        else:
-            size, position = read_varint(frame, position)
-            topic, position = text(frame, position, size - 1)
-        part_count, position = read_varint(frame, position)
-        for _ in range(check_count(part_count - 1, frame, position)):
-            index = _INT.unpack_from(frame, position)[0]
-            size, position = read_varint(frame, position + 4)
-            records, position = records_at(frame, position, size - 1)
-            position = skip_tags(frame, position)
-            parts.append(ProducePart(topic, index, records))
-        position = skip_tags(frame, position)
-    skip_tags(frame, position)
+    for _ in range(reader.check_count(reader.read_varint() - 1)):
+        topic = read_topic(reader, has_id=version >= TOPIC_IDS_FROM)
+        for _ in range(reader.check_count(reader.read_varint() - 1)):
+            index, size = reader.unpack(_INT)[0], reader.read_varint()
+            parts.append(ProducePart(topic, index, reader.take(size - 1) if size else None))
+            reader.skip_tags()
+        reader.skip_tags()
+    reader.skip_tags()
     return ProduceFrame(transactional_id, acks, timeout_ms, parts)
 
 

@@ -10,10 +10,10 @@ from headwater.core_log.protocol.primitives import (
     LONG,
     SHORT,
     Codec,
+    WireReader,
     array_codec,
     nullable_struct_codec,
     number_codec,
-    read_varint,
     string_codec,
     write_varint,
 )
@@ -25,11 +25,19 @@ def written(codec: Codec, value: object) -> bytes:
     return bytes(out)
 
 
+def read(codec: Codec, data: bytes) -> tuple[object, int]:
+    """Returns the value, and the position behind it."""
+    reader = WireReader(memoryview(data))
+    return codec.read(reader), reader.position
+
+
 @given(st.integers(0, 2**31 - 1))
 def test_a_varint_keeps_its_value(value: int) -> None:
     out = bytearray()
     write_varint(out, value)
-    assert read_varint(memoryview(out), 0) == (value, len(out))
+    reader = WireReader(memoryview(out))
+    assert reader.read_varint() == value
+    assert reader.position == len(out)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +53,7 @@ def test_a_varint_is_seven_bits_a_byte_lowest_first(value: int, encoded: str) ->
 @pytest.mark.parametrize("encoded", ["8080808008", "ffffffffff01", "808080808000"])
 def test_a_varint_beyond_31_bits_is_refused(encoded: str) -> None:
     with pytest.raises(DecodeError, match="larger than 31 bits"):
-        read_varint(memoryview(bytes.fromhex(encoded)), 0)
+        WireReader(memoryview(bytes.fromhex(encoded))).read_varint()
 
 
 def test_strings_tell_their_length_in_two_ways() -> None:
@@ -59,9 +67,9 @@ def test_an_array_may_not_declare_more_than_fits_into_what_is_left() -> None:
     array = array_codec(string_codec(SHORT, nullable=False), LONG, nullable=False)
     three_empty_strings = b"\0\0\0\3" + bytes(6)
 
-    assert array.read(memoryview(three_empty_strings), 0) == (("", "", ""), 10)
+    assert read(array, three_empty_strings) == (("", "", ""), 10)
     with pytest.raises(DecodeError, match="length does not fit"):
-        array.read(memoryview(b"\0\0\0\4" + bytes(6)), 0)
+        read(array, b"\0\0\0\4" + bytes(6))
 
 
 def test_a_struct_that_may_be_absent_says_whether_it_is_there() -> None:
@@ -69,5 +77,5 @@ def test_a_struct_that_may_be_absent_says_whether_it_is_there() -> None:
 
     assert written(codec, None) == b"\xff"
     assert written(codec, 5) == b"\1\0\0\0\5"
-    assert codec.read(memoryview(b"\xff"), 0) == (None, 1)
-    assert codec.read(memoryview(b"\1\0\0\0\5"), 0) == (5, 5)
+    assert read(codec, b"\xff") == (None, 1)
+    assert read(codec, b"\1\0\0\0\5") == (5, 5)

@@ -24,7 +24,7 @@ from benchmarks.figures import Figures
 from benchmarks.goals import Row, table_of
 from benchmarks.processes import PeakMemory, busy_s
 from headwater.pipelines.cli import NO_MATRICES
-from headwater.pipelines.running.worker_spawn import MEMORY
+from headwater.pipelines.running.worker_start import MEMORY
 from tests.databases import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -32,7 +32,7 @@ async def hold_files(broker: "Broker") -> list[HeldFile]:
 @asynccontextmanager
 async def held_files(data: Path) -> AsyncIterator[Sequence[HeldFile]]:
     """The files as of one moment, until the block ends."""
-    from headwater.pipelines.terminal.resting_log import take_or_find
+    from headwater.pipelines.terminal.log_place import take_or_find
 
     found = await take_or_find(data)
     if isinstance(found, Endpoint):

@@ -10,9 +10,8 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
 from headwater.pipelines.terminal.http_options import http_options
+from headwater.pipelines.terminal.log_place import LOOK_AGAIN_S, LogLender, keep_private
 from headwater.pipelines.terminal.output import Output, shared_options
-from headwater.pipelines.terminal.private_files import keep_private
-from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, LogLender
 
 if TYPE_CHECKING:
     from collections.abc import Callable

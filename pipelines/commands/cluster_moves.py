@@ -73,14 +73,14 @@ def move(
     replicas = parse_brokers(to or "")
 
     async def work() -> "Assignments":
-        from headwater.pipelines.watching import moved_replicas, throttled_moves
+        from headwater.pipelines.watching import moved_replicas
 
         async with address.open() as log:
             if cancel:
                 moves = await log.brokers.moves()
                 found = [at for at in await moved_replicas.find_places(log, place) if at in moves]
                 await log.brokers.move(dict.fromkeys(found))
-                await throttled_moves.unthrottle(log, found)
+                await moved_replicas.unthrottle(log, found)
                 now = await moved_replicas.assignments_of(log)
                 return {at: now[at] for at in found}
             changes = await moved_replicas.plan_move(log, place, replicas)
@@ -172,7 +172,7 @@ def unthrottle(output: Output, address: LogAddress) -> None:
     """
 
     async def work() -> tuple[Sequence[str], Mapping[int, int]]:
-        from headwater.pipelines.watching.throttled_moves import remove_all
+        from headwater.pipelines.watching.moved_replicas import remove_all
 
         async with address.open() as log:
             return await remove_all(log)

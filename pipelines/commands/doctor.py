@@ -86,7 +86,7 @@ async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorRe
     """Checks the logs: a cluster always, an embedded log only if a process runs it. Taking over a
     log without an owner would be more than a check."""
     from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_log
-    from headwater.pipelines.terminal.resting_log import log_as_found
+    from headwater.pipelines.terminal.log_place import log_as_found
 
     found: list[DoctorResult] = []
     names = [pipeline.name for pipeline in pipelines]

@@ -92,7 +92,7 @@ async def _back_up(
     from headwater.core_log.storage.files import OsFiles
     from headwater.pipelines.backup.backup import back_up
     from headwater.pipelines.backup.held_files import held_files
-    from headwater.pipelines.terminal.resting_log import PROPERTIES
+    from headwater.pipelines.terminal.log_place import PROPERTIES
 
     if not (data / PROPERTIES).is_file():
         raise ConfigError("the directory has no log", hint="name it: --data DIR")

@@ -68,7 +68,7 @@ async def _plan_ddl(
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.preview.ddl_plan import ddl_lines, ddl_plans
-    from headwater.pipelines.terminal.resting_log import log_as_found
+    from headwater.pipelines.terminal.log_place import log_as_found
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []
@@ -85,7 +85,7 @@ async def _plan(output: Output, path: Path, place: Path | None, sample: int | No
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.preview.plan import plan_of
     from headwater.pipelines.preview.sample import sample_of
-    from headwater.pipelines.terminal.resting_log import log_as_found
+    from headwater.pipelines.terminal.log_place import log_as_found
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []

@@ -48,8 +48,7 @@ def recover(output: Output, path: Path, data: Path | None) -> None:
     """
     from headwater.config.redaction import set_up_logging
     from headwater.pipelines.file.loader import load, redaction_of
-    from headwater.pipelines.terminal.log_place import find_owner
-    from headwater.pipelines.terminal.resting_log import PROPERTIES
+    from headwater.pipelines.terminal.log_place import PROPERTIES, find_owner
 
     loaded = [each.with_log_at(data) for each in load(path, environment=os.environ)]
     output.scrub = redaction_of(loaded).scrub
@@ -115,7 +114,7 @@ async def _rebuild_all(
 ) -> tuple[list[str], dict[str, str]]:
     """Returns the tables that were rebuilt, and those that were not with the reason."""
     from headwater.pipelines.journal.audit import audit
-    from headwater.pipelines.terminal.resting_log import log_as_found
+    from headwater.pipelines.terminal.log_place import log_as_found
     from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 
     done: list[str] = []

@@ -88,7 +88,7 @@ def run(
     --generations`.
     """
     from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
-    from headwater.pipelines.running.worker_spawn import spawn
+    from headwater.pipelines.running.worker_start import spawn
     from headwater.pipelines.terminal.log_place import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO

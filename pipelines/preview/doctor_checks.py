@@ -110,7 +110,7 @@ async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Diagnos
 async def _read_stored(loaded: "LoadedPipeline") -> "Positions":
     from headwater.pipelines.journal.generations import source_parts
     from headwater.pipelines.journal.positions import load_positions
-    from headwater.pipelines.terminal.resting_log import log_as_found
+    from headwater.pipelines.terminal.log_place import log_as_found
 
     try:
         async with asyncio.timeout(LOG_S_MAX), log_as_found(loaded) as log:

@@ -18,7 +18,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.running.log_clients import MEMBER_CLIENT, kafka_settings
-from headwater.pipelines.terminal.private_files import keep_private
+from headwater.pipelines.terminal.log_place import keep_private
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

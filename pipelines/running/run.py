@@ -41,8 +41,13 @@ from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, expected_error
 from headwater.pipelines.running.tasks import SOURCE, RunTask, TaskRunner
-from headwater.pipelines.terminal.log_place import find_owner, is_running
-from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
+from headwater.pipelines.terminal.log_place import (
+    LOOK_AGAIN_S,
+    SILENT_S_MAX,
+    LogLender,
+    find_owner,
+    is_running,
+)
 from headwater.pipelines.watching.http_listener import HttpListener
 from headwater.pipelines.watching.notifier import Notifier
 from headwater.pipelines.watching.otlp_export import OtlpExports

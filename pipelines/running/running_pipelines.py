@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from headwater.core_log.foundation.errors import DirectoryInUse
 from headwater.pipelines.file.pipeline_paths import PROCESS_KEYS
 from headwater.pipelines.reports import Report, Reporter, StateChanged, TaskState
-from headwater.pipelines.running.backoff import Backoff, RetryPolicy
 from headwater.pipelines.running.processes import TaskPlacement, WorkerProcesses
-from headwater.pipelines.running.supervisor import TaskEnded, TaskId
+from headwater.pipelines.running.supervisor import Backoff, RetryPolicy, TaskEnded, TaskId
 from headwater.pipelines.running.tasks import SOURCE, Listeners, TaskAssignment, TaskRunner, jobs_of
 
 if TYPE_CHECKING:

@@ -19,8 +19,13 @@ from headwater.pipelines.journal.control import (
     control_topic,
 )
 from headwater.pipelines.reports import VERIFY, Report, Reporter, TableVerified, TaskRun, TaskState
-from headwater.pipelines.running.backoff import RetryPolicy
-from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
+from headwater.pipelines.running.supervisor import (
+    RetryPolicy,
+    TaskEnded,
+    TaskEnvironment,
+    TaskId,
+    supervise,
+)
 
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline

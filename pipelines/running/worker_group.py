@@ -16,7 +16,6 @@ from headwater.pipelines.journal.member_topic import MemberTopic
 from headwater.pipelines.loops.deliver.quarantine import error_text
 from headwater.pipelines.reports import Reporter, StateChanged, TaskState
 from headwater.pipelines.running.assignor import MemberOffer, PipelineOffer, assign, hand_out
-from headwater.pipelines.running.backoff import Backoff, RetryPolicy
 from headwater.pipelines.running.member_messages import (
     GROUP,
     PROTOCOL,
@@ -29,7 +28,7 @@ from headwater.pipelines.running.member_messages import (
     encode_share,
 )
 from headwater.pipelines.running.running_pipelines import RunningPipelines
-from headwater.pipelines.running.supervisor import TaskId
+from headwater.pipelines.running.supervisor import Backoff, RetryPolicy, TaskId
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

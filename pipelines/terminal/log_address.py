@@ -11,8 +11,16 @@ import click
 
 from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse, LogUnavailable
-from headwater.pipelines.terminal.log_place import find_owner, is_opened, read_owner
-from headwater.pipelines.terminal.output import Output
+from headwater.pipelines.terminal.log_place import (
+    PROPERTIES,
+    find_owner,
+    is_opened,
+    place_in,
+    read_owner,
+    take,
+    take_or_find,
+)
+from headwater.pipelines.terminal.output import Output, remarks_from_logs
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
@@ -46,8 +54,6 @@ class LogAddress:
         self._given, self._data, self._bootstrap = data, data or DEFAULT_DATA, bootstrap
         self._security: SecuritySettings | None = None
         if file is not None:
-            from headwater.pipelines.terminal.log_place import place_in
-
             place = place_in(file, data)
             self._data, self._bootstrap = place.data, ",".join(place.bootstrap) or None
             self._security = place.security
@@ -90,8 +96,6 @@ class LogAddress:
     @asynccontextmanager
     async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
         """A client of the log; whether the log answers at all is seen within a few seconds."""
-        from headwater.pipelines.terminal.log_place import remarks_from_logs
-
         output = click.get_current_context().find_object(Output)
         assert output is not None, "the root command makes the Output of a run"
         with remarks_from_logs(output):
@@ -102,9 +106,6 @@ class LogAddress:
     async def open_or_own(self) -> AsyncIterator["KafkaLog"]:
         """The same; where nobody runs, but the directory holds a log, this process owns it for as
         long as the block lasts."""
-        from headwater.pipelines.terminal.log_place import remarks_from_logs
-        from headwater.pipelines.terminal.resting_log import PROPERTIES, take_or_find
-
         if self._bootstrap is not None or not (self._data / PROPERTIES).is_file():
             async with self.open() as log:
                 yield log
@@ -132,8 +133,6 @@ class LogAddress:
     async def _after(self, gone: Endpoint) -> "EmbeddedLog | Endpoint":
         """Returns the next owner of the log now that this one no longer answers. A number of a
         process may be another's by now; the lock says who lives."""
-        from headwater.pipelines.terminal.resting_log import take, take_or_find
-
         try:
             return await take(self._data)
         except DirectoryInUse:

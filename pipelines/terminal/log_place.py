@@ -1,20 +1,37 @@
-"""Where the log of a pipeline file is, whatever the rest of the file refers to."""
+"""Finds the log of a pipeline file, and takes one at rest, which a command has until it ends."""
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
+
 from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint, decode_endpoint
-from headwater.core_log.foundation.errors import ConfigError, DecodeError
-from headwater.pipelines.terminal.output import Output
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    DecodeError,
+    DirectoryInUse,
+    LogUnavailable,
+)
 
 if TYPE_CHECKING:
-    from headwater.core_log.foundation.settings import SecuritySettings
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.embedded import EmbeddedLog
+    from headwater.core_log.foundation.settings import BrokerSettings, SecuritySettings
+    from headwater.pipelines.file.loader import LoadedPipeline
     from headwater.pipelines.file.log_settings import LogSettings
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.1
+SILENT_S_MAX = 15.0
+"""How long a directory may be locked by somebody who does not say where to be found."""
+PROPERTIES = "meta.properties"
+"""The file by which a directory that holds a log is known."""
+LOCK = "lock"
 
 
 class DataDirectory(NamedTuple):
@@ -89,50 +106,6 @@ def security_of_log(log: "LogSettings", *, data: Path, directory: Path) -> "Secu
     return security_by_secret(directory / log.cluster.secret, tls)
 
 
-PROGRESS = "headwater.progress"
-"""Where sinks log how far their long work is."""
-
-
-class Remarks(logging.Handler):
-    """Errors, with the traceback of a crash, and warnings unless quiet; the rest as `-v` and `-vv`
-    ask for it."""
-
-    def __init__(self, output: Output) -> None:
-        super().__init__()
-        self._output = output
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            is_error = record.levelno >= logging.ERROR
-            say = self._output.error if is_error else self._output.note
-            say(f"{record.levelname.lower()}: {record.getMessage()}")
-            if record.exc_info and record.exc_info[0] is not None:
-                say("".join(format_exception(*record.exc_info)).rstrip())
-        elif record.name == PROGRESS:
-            self._output.note(record.getMessage())
-        else:
-            self._output.detail(f"{record.name}: {record.getMessage()}")
-
-
-@contextmanager
-def remarks_from_logs(output: Output) -> Iterator[None]:
-    """Leaves logging as it was, since a command may run inside another program."""
-    root, remarks = logging.getLogger(), Remarks(output)
-    level = root.level
-    root.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(output.verbosity, 2)])
-    root.addHandler(remarks)
-    logging.getLogger(PROGRESS).setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        root.removeHandler(remarks)
-        root.setLevel(level)
-        logging.getLogger(PROGRESS).setLevel(logging.NOTSET)
-
-
-LOCK = "lock"
-
-
 def find_owner(data: Path) -> Endpoint | None:
     """None while nobody who lives says where to be found."""
     with suppress(DecodeError):
@@ -167,3 +140,109 @@ def is_running(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+async def take_or_find(data: Path) -> "EmbeddedLog | Endpoint":
+    """The log, or where its owner is to be found: one who has only begun is waited for."""
+    from asyncio import sleep  # late: `run` starts its first worker before it loads asyncio
+
+    silent_s = 0.0
+    while True:
+        if (endpoint := find_owner(data)) is not None:
+            return endpoint
+        try:
+            return await take(data)
+        except DirectoryInUse:
+            if silent_s >= SILENT_S_MAX:
+                raise
+        if not silent_s:
+            logger.warning("another process opens the log of %s: waiting for it", data)
+        silent_s += LOOK_AGAIN_S
+        await sleep(LOOK_AGAIN_S)
+
+
+async def take(data: Path) -> "EmbeddedLog":
+    """Raises `DirectoryInUse`."""
+    from headwater.core_log.embedded import EmbeddedLog
+    from headwater.core_log.foundation.settings import BrokerSettings
+
+    settings = BrokerSettings(data=data, listen="127.0.0.1:0", auto_create_topics=False)
+    return await EmbeddedLog.open(settings, command=_command())
+
+
+class LogLender:
+    """Says once of each command that it has the log for which somebody else waits. When it gives
+    the log back is for the lock to say: a process that was killed may keep its number."""
+
+    def __init__(self, data: Path) -> None:
+        self._data, self._told = data, dict[int, str]()
+
+    def has_it(self) -> bool:
+        """Whether it is a command that has the log."""
+        endpoint = find_owner(self._data)
+        if endpoint is None or endpoint.command is None:
+            return False
+        if self._told.get(endpoint.pid) != endpoint.command:
+            self._told[endpoint.pid] = endpoint.command
+            logger.warning(
+                "`%s` (process %d) has the log of %s: waiting for its end",
+                endpoint.command,
+                endpoint.pid,
+                self._data,
+            )
+        return True
+
+
+def _command() -> str:
+    context = click.get_current_context(silent=True)
+    return "headwater" if context is None else context.command_path
+
+
+@asynccontextmanager
+async def log_as_found(loaded: "LoadedPipeline") -> "AsyncIterator[KafkaLog | None]":
+    """Yields the log of whoever runs it; else the directory is opened for as long as this takes.
+    None when there is none yet."""
+    log = await _open(loaded)
+    try:
+        yield log
+    finally:
+        if log is not None:
+            await log.close()
+
+
+async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
+    # Late, since a broker that starts needs neither a client nor pipelines.
+    from headwater.core_log.client import KafkaLog, KafkaSettings
+    from headwater.core_log.client.local_security import security_at
+    from headwater.pipelines.running.log_clients import kafka_settings
+
+    settings = loaded.spec.log
+    if settings.brokers:
+        return KafkaLog(kafka_settings(loaded, settings.brokers))
+    data = loaded.log_path
+    try:
+        if not (data / PROPERTIES).exists():
+            return None
+        found = await take_or_find(data)
+    except PermissionError:
+        raise LogUnavailable(
+            "the log of this data directory belongs to another user",
+            directory=str(data),
+            hint="run the command as the user who runs the pipeline",
+        ) from None
+    return (
+        KafkaLog(KafkaSettings(bootstrap=[found.kafka], security=security_at(found)))
+        if isinstance(found, Endpoint)
+        else found
+    )
+
+
+def keep_private(settings: "BrokerSettings") -> None:
+    """Files of a log that authenticates are for its user only: they hold what passwords are checked
+    against."""
+    if not (settings.security.authenticates or settings.cluster_secret):
+        return
+    os.umask(0o077)
+    metadata = settings.data / "log" / "__cluster_metadata-0"
+    if metadata.is_dir():  # it may have been made before there were users
+        metadata.chmod(0o700)

@@ -2,10 +2,13 @@
 program."""
 
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import format_exception
 from typing import Any
 
 import click
@@ -199,3 +202,44 @@ def _filling(keyword: str) -> Callable[[click.Context, click.Parameter, Any], No
 def close_stdout_quietly() -> None:
     """After our reader has left, so that nothing more is said about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+PROGRESS = "headwater.progress"
+"""Where sinks log how far their long work is."""
+
+
+class Remarks(logging.Handler):
+    """Errors, with the traceback of a crash, and warnings unless quiet; the rest as `-v` and `-vv`
+    ask for it."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            is_error = record.levelno >= logging.ERROR
+            say = self._output.error if is_error else self._output.note
+            say(f"{record.levelname.lower()}: {record.getMessage()}")
+            if record.exc_info and record.exc_info[0] is not None:
+                say("".join(format_exception(*record.exc_info)).rstrip())
+        elif record.name == PROGRESS:
+            self._output.note(record.getMessage())
+        else:
+            self._output.detail(f"{record.name}: {record.getMessage()}")
+
+
+@contextmanager
+def remarks_from_logs(output: Output) -> Iterator[None]:
+    """Leaves logging as it was, since a command may run inside another program."""
+    root, remarks = logging.getLogger(), Remarks(output)
+    level = root.level
+    root.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(output.verbosity, 2)])
+    root.addHandler(remarks)
+    logging.getLogger(PROGRESS).setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(remarks)
+        root.setLevel(level)
+        logging.getLogger(PROGRESS).setLevel(logging.NOTSET)

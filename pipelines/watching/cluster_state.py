@@ -16,8 +16,7 @@ from headwater.core_log.client.topic_admin import PartitionDescription, TopicDes
 from headwater.core_log.foundation.errors import LogRejected, LogUnavailable
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.terminal.quantities import size_text
-from headwater.pipelines.watching.moved_replicas import CopyProgress, progress_of
-from headwater.pipelines.watching.throttled_moves import throttles_shown
+from headwater.pipelines.watching.moved_replicas import CopyProgress, progress_of, throttles_shown
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

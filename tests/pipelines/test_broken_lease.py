@@ -16,11 +16,10 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.reports import Report, StateChanged, TaskState
-from headwater.pipelines.running.backoff import RetryPolicy
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
-from headwater.pipelines.running.supervisor import TaskEnvironment, TaskId
+from headwater.pipelines.running.supervisor import RetryPolicy, TaskEnvironment, TaskId
 from headwater.pipelines.running.tasks import TaskRunner
 from tests.pipelines.known_history import PIPELINE, audit, changes_in, is_whole
 

@@ -206,7 +206,7 @@ def test_foreign_text_cannot_steer_the_terminal() -> None:
 def test_run_starts_its_worker_before_it_loads_anything_heavy() -> None:
     program = (
         "import sys; sys.argv = ['headwater', 'run', 'no-such-directory/pipeline.yaml']\n"
-        "import headwater.pipelines.running.worker_spawn as spawning\n"
+        "import headwater.pipelines.running.worker_start as spawning\n"
         "def spawn(**_): print(sorted(sys.modules)); sys.exit()\n"
         "spawning.spawn = spawn\n"
         "from headwater.pipelines.cli import main\n"

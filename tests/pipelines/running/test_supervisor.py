@@ -19,8 +19,14 @@ from headwater.core_log.foundation.errors import (
     StorageFailed,
 )
 from headwater.pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
-from headwater.pipelines.running.backoff import Backoff, RetryPolicy
-from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
+from headwater.pipelines.running.supervisor import (
+    Backoff,
+    RetryPolicy,
+    TaskEnded,
+    TaskEnvironment,
+    TaskId,
+    supervise,
+)
 from tests.fakes import SimulatedClock
 
 TASK = TaskId("shop", "sql")

@@ -21,7 +21,6 @@ from headwater.core_log.foundation.errors import DirectoryInUse, Fenced, LogUnav
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.assignor import MemberOffer, PipelineOffer
-from headwater.pipelines.running.backoff import RetryPolicy
 from headwater.pipelines.running.member_messages import (
     MemberMessage,
     encode_metadata,
@@ -30,7 +29,7 @@ from headwater.pipelines.running.member_messages import (
 from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.run import refuse_running_elsewhere
 from headwater.pipelines.running.running_pipelines import RunningPipelines
-from headwater.pipelines.running.supervisor import TaskEnvironment, TaskId
+from headwater.pipelines.running.supervisor import RetryPolicy, TaskEnvironment, TaskId
 from headwater.pipelines.running.tasks import TaskRunner
 from headwater.pipelines.running.worker_group import WorkerGroup
 from tests.budget import PATIENCE_S

@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from headwater.core_log.foundation.errors import failure_of
-from headwater.pipelines.terminal.log_place import remarks_from_logs
-from headwater.pipelines.terminal.output import Output
+from headwater.pipelines.terminal.output import Output, remarks_from_logs
 
 
 def test_a_crash_is_said_with_the_traceback_that_its_hint_promises(

@@ -21,10 +21,8 @@ from headwater.pipelines.watching.moved_replicas import (
     MoveReport,
     Replicas,
     carry_out,
-    progress_of,
-)
-from headwater.pipelines.watching.throttled_moves import (
     merge,
+    progress_of,
     remove_all,
     throttle,
     throttles_shown,

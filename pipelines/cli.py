@@ -56,7 +56,17 @@ COMMANDS = (
     "completion",
     "version",
 )
-"""Each is `pipelines/commands/<name>.py` with a click command of that name, imported when run."""
+"""Each is a click command of that name in `pipelines/commands/<name>.py`, imported when run."""
+SHARED = {
+    "init": "pipeline_file",
+    "check": "pipeline_file",
+    "explain": "pipeline_file",
+    "pause": "control",
+    "resume": "control",
+    "snapshot": "control",
+    "completion": "version",
+}
+"""Commands that share a module with others of their subject."""
 
 
 class CommandTable(click.Group):
@@ -68,7 +78,8 @@ class CommandTable(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"headwater.pipelines.commands.{cmd_name}")
+        home = SHARED.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"headwater.pipelines.commands.{home}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

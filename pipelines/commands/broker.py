@@ -121,7 +121,7 @@ async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:
     lender = LogLender(settings.data)
     beside = None
     if http.listen:
-        from headwater.pipelines.watching.broker_http import broker_http
+        from headwater.pipelines.watching.http_api import broker_http
 
         beside = broker_http(http)
     while True:

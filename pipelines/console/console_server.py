@@ -12,8 +12,8 @@ from headwater.pipelines.console.console_route import ConsoleContext, ConsoleSou
 from headwater.pipelines.console.live_status import LiveStatus
 from headwater.pipelines.console.routes import console_app, needs_token
 from headwater.pipelines.file.http_settings import HttpSettings
+from headwater.pipelines.watching.http_api import HttpListener
 from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
-from headwater.pipelines.watching.http_listener import HttpListener
 
 BASIC = b"basic "
 

@@ -1,16 +1,15 @@
-"""The keys of a pipeline file under `http`, which are also the options of commands that serve."""
+"""The keys of a pipeline file under `http`, `otel` and `openlineage`: HTTP served and called."""
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from headwater.core_log.foundation.endpoint import is_loopback, parse_address
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.settings import Texts, YamlSettings
+from headwater.core_log.foundation.settings import DurationMs, Texts, YamlSettings
 
 ADDRESS = r"^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$"
-NAME = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?$"
 
 
 class HttpSettings(YamlSettings):
@@ -55,3 +54,30 @@ class HttpSettings(YamlSettings):
             name: directory / path for name in names if (path := getattr(self, name))
         }
         return self.model_copy(update=found)
+
+
+WEB_ADDRESS = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
+
+
+class OtelSettings(YamlSettings):
+    """Traces and metrics by OTLP over HTTP, for a collector; needs the extra `headwater[otel]`."""
+
+    endpoint: str = Field("", pattern=rf"{WEB_ADDRESS}|^$", examples=["http://127.0.0.1:4318"])
+    """Base address of the collector, without `/v1/traces`. Everything else about the exporter, such
+    as certificates and compression, is set by the SDK's own variables `OTEL_EXPORTER_OTLP_*`."""
+    headers: dict[str, SecretStr] = Field({}, examples=[{"api-key": "${env:OTLP_KEY}"}])
+    """Headers of each request, by reference where they are secret."""
+    metrics_every_ms: Annotated[DurationMs, Field(ge=1_000)] = 60_000
+    """How often metrics are sent."""
+
+
+class OpenLineageSettings(YamlSettings):
+    """Lineage of the sinks' tables, as events of OpenLineage over HTTP; needs the extra
+    `headwater[openlineage]`."""
+
+    url: str = Field("", pattern=rf"{WEB_ADDRESS}|^$", examples=["http://127.0.0.1:5000"])
+    """Base address of the server, such as Marquez; events are sent to its `/api/v1/lineage`."""
+    api_key: SecretStr = Field(SecretStr(""), examples=["${env:OPENLINEAGE_API_KEY}"])
+    """Key that is sent as `Authorization: Bearer`, by reference."""
+    namespace: str = Field("headwater", min_length=1)
+    """Namespace of the jobs, of which there is one for each sink: `<pipeline>.<sink>`."""

@@ -24,9 +24,8 @@ from headwater.core_log.foundation.settings import (
     YamlSettings,
 )
 from headwater.core_log.foundation.units import parse_duration_ms
-from headwater.pipelines.file.http_settings import HttpSettings
+from headwater.pipelines.file.http_settings import HttpSettings, OpenLineageSettings, OtelSettings
 from headwater.pipelines.file.log_settings import LogSettings
-from headwater.pipelines.file.telemetry_settings import OpenLineageSettings, OtelSettings
 
 SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
 POLICIES: tuple[str, ...] = get_args(SchemaPolicy)

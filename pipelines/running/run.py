@@ -48,7 +48,7 @@ from headwater.pipelines.terminal.log_place import (
     find_owner,
     is_running,
 )
-from headwater.pipelines.watching.http_listener import HttpListener
+from headwater.pipelines.watching.http_api import HttpListener
 from headwater.pipelines.watching.notifier import Notifier
 from headwater.pipelines.watching.otlp_export import OtlpExports
 from headwater.pipelines.watching.report_stream import ReportStream

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.file.telemetry_settings import OtelSettings
+from headwater.pipelines.file.http_settings import OtelSettings
 from headwater.pipelines.reports import Report, SliceApplied
 
 if TYPE_CHECKING:

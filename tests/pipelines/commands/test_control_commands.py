@@ -16,7 +16,7 @@ from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.rows.settings import WireSettings
-from headwater.pipelines.commands import snapshot
+from headwater.pipelines.commands import control
 from headwater.pipelines.dead_letters.dead_letter import dead_letter_topic
 from headwater.pipelines.journal.commits import commits_home
 from headwater.pipelines.journal.control import read_desired
@@ -351,7 +351,7 @@ def test_a_file_whose_log_section_is_wrong_is_said_with_its_place(
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands do not wait for the answer of a source that is none."""
-    monkeypatch.setattr(snapshot, "ANSWER_S", 0)
+    monkeypatch.setattr(control, "ANSWER_S", 0)
 
 
 @pytest.mark.usefixtures("no_patience")

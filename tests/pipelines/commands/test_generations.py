@@ -8,9 +8,9 @@ import pytest
 
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.commands.tail import next_positions
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.terminal import exit_codes
-from headwater.pipelines.terminal.generation_choice import next_positions
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
 from tests.pipelines.running.owner import owning

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.config.redaction import Redaction
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.file.telemetry_settings import OpenLineageSettings
+from headwater.pipelines.file.http_settings import OpenLineageSettings
 from headwater.pipelines.lineage.column_lineage import ColumnOrigin, TableLineage
 from headwater.pipelines.lineage.datasets import DatasetName
 from headwater.pipelines.lineage.lineage_events import (

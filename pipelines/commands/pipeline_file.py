@@ -1,6 +1,8 @@
-"""`headwater explain`: describes a source, a sink or a key of the pipeline file."""
+"""`headwater init`, `check` and `explain`: a pipeline file and its keys, without any system."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -8,11 +10,15 @@ import click
 
 from headwater.connectors import SOURCES
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.output import Output, format_count, shared_options
 from headwater.sinks import SINKS
 
 if TYPE_CHECKING:
     from headwater.config.reference import SettingKey
+
+BEGINNING = ("generator", "console")
+"""The default, which runs without any other system."""
+WIDTH = 92
 
 
 def completer(
@@ -27,7 +33,81 @@ def completer(
     return complete
 
 
-WIDTH = 92
+@click.command()
+@click.argument("types", metavar="[TYPE]...", nargs=-1, shell_complete=completer(SOURCES, SINKS))
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("pipeline.yaml"),
+    show_default=True,
+    help="The file to write; - is stdout.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@shared_options
+@click.pass_obj
+def init(output: Output, types: tuple[str, ...], file: Path, force: bool) -> None:
+    """Write a pipeline file with every key explained.
+
+    The first TYPE is the source, the others are sinks; without any it is a generated shop and the
+    console. Required keys are filled with examples, all others are commented out with their
+    defaults.
+    """
+    from headwater.pipelines.file.reference import commented_file, component
+
+    kinds = types or BEGINNING
+    if len(kinds) == 1:
+        raise ConfigError(
+            "the pipeline has no sink",
+            hint=f"headwater init {kinds[0]} {BEGINNING[1]}",
+        )
+    source = component(kinds[0], is_source=True)
+    sinks = [component(kind, is_source=False) for kind in kinds[1:]]
+    text = commented_file(source, sinks)
+    if file == Path("-"):
+        output.result({"file": None, "text": text}, [text.rstrip("\n")])
+        return
+    if file.exists() and not force:
+        raise ConfigError(
+            "the file already exists", file=str(file), hint="choose another --file, or --force"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    output.result({"file": str(file), "text": text}, [f"wrote {file}"])
+    output.note(f"next: headwater check {file}")
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
+@click.option(
+    "--allow-unset",
+    is_flag=True,
+    help="Allow references to missing variables and files, for a machine without the secrets.",
+)
+@shared_options
+@click.pass_obj
+def check(output: Output, path: Path, allow_unset: bool) -> None:
+    """Check a pipeline file, or a directory of them, offline.
+
+    All mistakes are shown at once, each with its place, its key, its line and a code of
+    docs/error-codes.md; exit code 2 means that there are some. The default PATH is ./pipeline.yaml.
+    """
+    from headwater.pipelines.file.loader import check as check_files
+
+    found = check_files(
+        path, environment=os.environ, may_be_unset=allow_unset, reads_expressions=True
+    )
+    for mistake in found.unset:
+        output.note(f"not set: {mistake}")
+    for remark in found.remarks:
+        output.note(f"remark: {remark}")
+    answer = {
+        "files": [str(each) for each in found.files],
+        "pipelines": list(found.names),
+        "unset": [each.as_json() for each in found.unset],
+        "remarks": [each.as_json() for each in found.remarks],
+    }
+    output.result(answer, [f"nothing is wrong in {format_count(len(found.files), 'file')}"])
 
 
 @click.command()

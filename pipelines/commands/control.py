@@ -1,4 +1,4 @@
-"""`headwater snapshot`: reads existing rows of a source again, beside its changes."""
+"""`headwater pause`, `resume` and `snapshot`: signals that pipelines and sources obey."""
 
 import asyncio
 import secrets
@@ -10,10 +10,50 @@ import click
 
 from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import SourceRejected
-from headwater.pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
+from headwater.pipelines.terminal.control_writer import (
+    TARGET,
+    check_pipeline,
+    running_pipelines,
+    send_pause,
+)
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
+
+
+@click.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def pause(output: Output, target: str, address: LogAddress) -> None:
+    """Pause PIPELINE or PIPELINE/TABLE.
+
+    A paused pipeline neither reads its source nor writes to its targets; a paused table is still
+    written to the log, but not to targets. The pause lasts over restarts, until `headwater resume`.
+    Note that a source keeps unread changes: a PostgreSQL server keeps its write-ahead log.
+    """
+    result = run_until_signal(send_pause(address, target, is_paused=True))
+    output.result(result, [f"{target} is to pause; headwater resume {target} lets it go on"])
+
+
+@click.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def resume(output: Output, target: str, address: LogAddress) -> None:
+    """Resume PIPELINE or PIPELINE/TABLE.
+
+    It continues at its offsets. A quarantine ends, and the failed work is tried again. Tables that
+    were paused one by one stay paused when their pipeline is resumed.
+    """
+    result = run_until_signal(send_pause(address, target, is_paused=False))
+    output.result(result, [f"{target} is to go on"])
+    still_paused = result["paused_tables"]
+    if still_paused and not result["table"]:
+        output.note(f"still paused by themselves: {', '.join(still_paused)}")
+
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"
@@ -70,8 +110,8 @@ def _command(action: str, about: str, answer: str) -> click.Command:
             )
         elif not result["is_taken_up"]:
             output.note(
-                "the source has not accepted the signal yet; headwater status {said['pipeline']} "
-                "shows its progress"
+                "the source has not accepted the signal yet; "
+                "headwater status {said['pipeline']} shows its progress"
             )
 
     return signal

@@ -111,7 +111,7 @@ def _command(action: str, about: str, answer: str) -> click.Command:
         elif not result["is_taken_up"]:
             output.note(
                 "the source has not accepted the signal yet; "
-                "headwater status {said['pipeline']} shows its progress"
+                f"headwater status {result['pipeline']} shows its progress"
             )
 
     return signal

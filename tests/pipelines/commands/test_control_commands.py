@@ -418,4 +418,5 @@ def test_a_source_that_has_not_answered_is_not_said_to_read(shop: Shop) -> None:
 
     assert silent.code == at_rest.code == exit_codes.OK
     assert "has not accepted the signal yet" in silent.remarks
+    assert f"; headwater status {shop.name} shows" in silent.remarks
     assert "receives the signal at its next run" in at_rest.remarks

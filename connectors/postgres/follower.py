@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.events.event_mapper import EventMapper
-from headwater.connectors.postgres.events.transaction_metadata import PlacedChanges
+from headwater.connectors.postgres.events.event_metadata import PlacedChanges
 from headwater.connectors.postgres.publication.monitor import CaptureMonitor
 from headwater.connectors.postgres.schema_history.schema_monitor import TableFormChange
 from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY, Cause

@@ -16,14 +16,13 @@ from headwater.connectors.postgres.discovery import (
 )
 from headwater.connectors.postgres.events.change_mapper import truncate_changes
 from headwater.connectors.postgres.events.event_mapper import EventMapper
+from headwater.connectors.postgres.events.event_metadata import SourceOrigin, TransactionCounts
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.rejects import RejectedRows
 from headwater.connectors.postgres.events.relation_cache import CapturedRelations
 from headwater.connectors.postgres.events.repeated_keys import RepeatedKeys
 from headwater.connectors.postgres.events.row_keys import KeyHistory
-from headwater.connectors.postgres.events.source_block import SourceOrigin
 from headwater.connectors.postgres.events.toast import ToastFiller
-from headwater.connectors.postgres.events.transaction_metadata import TransactionCounts
 from headwater.connectors.postgres.follower import StreamFollower
 from headwater.connectors.postgres.lost_keys import held_of
 from headwater.connectors.postgres.publication import (
@@ -69,8 +68,7 @@ from headwater.connectors.postgres.snapshot.initial_snapshot import initial_batc
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import asks_for_rest
-from headwater.connectors.postgres.wal.start_replication import check_origin
-from headwater.connectors.postgres.wal.stream import WalStream
+from headwater.connectors.postgres.wal.stream import WalStream, check_origin
 from headwater.connectors.source import Control, Remark, SnapshotProgress, SourceContext
 from headwater.connectors.stream_follower import SourceHeartbeat
 from headwater.core_log.client.gather import together

@@ -18,8 +18,13 @@ from headwater.core_log.groups.transaction_coordinator import TransactionCoordin
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
 from headwater.core_log.records.batch_header import BatchHeader
-from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
-from headwater.core_log.records.unreadable_batch import UNREADABLE, unreadable
+from headwater.core_log.records.record_codec import (
+    UNREADABLE,
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    unreadable,
+)
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 
 if TYPE_CHECKING:

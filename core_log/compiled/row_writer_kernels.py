@@ -29,8 +29,16 @@ from headwater.core_log.compiled.row_writer_arguments import (
     table_of,
 )
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
-from headwater.core_log.records.json_escapes import LETTERS, LONG, LONG_WIDTH, QUOTE, WIDTHS
-from headwater.core_log.records.row_writer import RowPart, join_plainly, merge_constants
+from headwater.core_log.records.row_writer import (
+    LETTERS,
+    LONG,
+    LONG_WIDTH,
+    QUOTE,
+    WIDTHS,
+    RowPart,
+    join_plainly,
+    merge_constants,
+)
 
 LARGE_BYTES = 1 << 20
 """The allocator itself keeps smaller blocks."""

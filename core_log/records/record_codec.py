@@ -1,10 +1,17 @@
-"""Record batches one record at a time, for the broker's own records and for tools."""
+"""Record batches one record at a time, for the broker's own records and for tools; the error of a
+batch that cannot be read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from headwater.core_log.foundation.errors import CorruptBatch, DecodeError
+from headwater.core_log.foundation.errors import (
+    CorruptBatch,
+    DecodeError,
+    HeadwaterError,
+    UnreadableBatch,
+)
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
@@ -27,6 +34,8 @@ _MARKER_KEY, _MARKER_VALUE = Struct(">hh"), Struct(">hi")  # version, type; vers
 _CHECKSUM = Struct(">I")
 _VARINT_BYTES_MAX = 10
 _RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
+UNREADABLE = (DecodeError, CorruptBatch)
+"""Errors of reading a batch whose content differs from its header or from what was stored."""
 
 
 class PlainRecord(NamedTuple):
@@ -233,3 +242,44 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return (zigzag >> 1) ^ -(zigzag & 1), position + index + 1
     raise DecodeError("number does not end", position=position)
+
+
+def find_unreadable(
+    error: HeadwaterError,
+    data: Buffer,
+    read: Callable[[memoryview], object],
+    partition: TopicPartition | None,
+) -> HeadwaterError:
+    """Returns the error of the first batch that `read` cannot read alone, with its place. Returns
+    `error` if each batch can be read alone."""
+    for batch in iterate_batches(data):
+        try:
+            read(batch)
+        except UNREADABLE as alone:
+            return unreadable(alone, batch, partition)
+    return error
+
+
+def unreadable(
+    error: HeadwaterError, batch: Buffer, partition: TopicPartition | None
+) -> UnreadableBatch:
+    header, place = BatchHeader.read(batch), {} if partition is None else partition._asdict()
+    hint = ""
+    if partition is not None and partition.topic.startswith("__"):
+        directory = f"DATA/log/{partition.topic}-{partition.partition}"
+        hint = f"restore it, or stop who has the log, then: headwater log mend {directory}"
+    elif partition is not None:
+        follows = f"--partition {partition.partition} --from {header.next_offset}"
+        hint = f"what follows it: headwater tail {partition.topic} {follows}"
+    return UnreadableBatch(
+        f"a stored batch cannot be read: {error.problem}",
+        hint=hint,
+        **place,
+        offset=header.base_offset,
+        last_offset=header.last_offset,
+        **{
+            name: fact
+            for name, fact in error.facts.items()
+            if name not in ("position", "base_offset")
+        },
+    )

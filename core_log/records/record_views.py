@@ -27,10 +27,9 @@ from headwater.core_log.records.compression import (
     decompress,
     decompress_into,
 )
-from headwater.core_log.records.record_codec import iterate_batches
+from headwater.core_log.records.record_codec import UNREADABLE, find_unreadable, iterate_batches
 from headwater.core_log.records.record_fields import RecordSections, read_fields
 from headwater.core_log.records.record_headers import header_column
-from headwater.core_log.records.unreadable_batch import UNREADABLE, find_unreadable
 
 COMPILED_RECORDS_MIN = 500
 """Fewer records at a time are read as fast without compiled code."""

@@ -109,8 +109,12 @@ class TailPrinter:
 
     async def show(self, fetched: "Fetched", offset: int, events: "EventLines | None") -> None:
         """Prints the records at or above `offset`; the first batch may begin before."""
-        from headwater.core_log.records.record_codec import decode_batch, iterate_batches
-        from headwater.core_log.records.unreadable_batch import UNREADABLE, unreadable
+        from headwater.core_log.records.record_codec import (
+            UNREADABLE,
+            decode_batch,
+            iterate_batches,
+            unreadable,
+        )
         from headwater.pipelines.terminal.record_lines import record_data, record_line
 
         number = fetched.partition.partition

@@ -13,7 +13,6 @@ from headwater.core_log.foundation.errors import DiskFull, SinkRejected, SinkUna
 from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.sink import AppliedOffsets, ChangeCount, SplitReader
-from headwater.sinks.spark.columns import map_arrow
 from headwater.sinks.spark.executor_tasks import (
     DIVIDED_DDL,
     NEW,
@@ -29,12 +28,12 @@ from headwater.sinks.spark.executor_tasks import (
     RewriteCells,
     RewriteTasks,
     UnknownSchema,
+    map_arrow,
     read_file,
 )
-from headwater.sinks.spark.file_rewrite import FileRewrite
-from headwater.sinks.spark.in_process_work import CellSteps
+from headwater.sinks.spark.file_rewrite import CellSteps, FileRewrite, PreparedFiles
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
-from headwater.sinks.spark.lake_table_writer import PreparedFiles, SchemasChanged
+from headwater.sinks.spark.lake_table_writer import SchemasChanged
 from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.splits import Split, splits_of
 from headwater.sinks.spark.truncate_epochs import Truncates

@@ -5,10 +5,12 @@
 
 import json
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zipimport import zipimporter
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,10 @@ from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.merge import MergeStep, are_rereads
 from headwater.sinks.spark.splits import Split
 from headwater.sinks.spark.truncate_epochs import EPOCH, Truncates
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string()), ("counts", pa.binary())])
 WRITTEN_DDL = "cell int, files string, counts binary"
@@ -47,6 +53,7 @@ PARCEL_BYTES = 4 << 20
 """Bytes of rows that travel as one value, about, before compression."""
 PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 """Compressed, because every byte of a value is moved many times on its way through Spark."""
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 NumberedCell = tuple[int, KeyRange, Sequence[MergeStep]]
 """A key range, with the changes in it."""
 
@@ -323,3 +330,34 @@ def _write(
 def read_file(fields: Mapping[str, Any]) -> DataFile:
     """Returns a file from a task's report."""
     return DataFile(**{**fields, "partition": tuple(fields["partition"])})
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    function: ArrowFunction
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_archives()
+        return self.function(batches)
+
+
+def keep_archives() -> None:
+    """Spark's workers read every archive on their path again before each task, PySpark included.
+    That takes as long as a small task, and archives never change."""
+    for finder in sys.path_importer_cache.values():
+        if isinstance(finder, zipimporter):
+            finder.invalidate_caches = lambda: None  # type: ignore[method-assign]
+
+
+def map_arrow(
+    frame: "DataFrame", function: ArrowFunction, schema: "str | StructType"
+) -> "DataFrame":
+    """Works as `DataFrame.mapInArrow`, which requires pandas without using it."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    task = _Task(function)
+    wrapped = UserDefinedFunction(task, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = wrapped(*[frame[name] for name in frame.columns])
+    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

@@ -16,10 +16,9 @@ from headwater.sinks.sink import (
     ConsistentCut,
     SinkContext,
 )
-from headwater.sinks.spark.columns import AlteredColumns
-from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.file_rewrite import FileRewrite, PreparedFiles
 from headwater.sinks.spark.key_ranges import DataFile
-from headwater.sinks.spark.layout import REBUILD, LakeTableLayout, outgrown, shape
+from headwater.sinks.spark.layout import REBUILD, AlteredColumns, LakeTableLayout, outgrown, shape
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink_state import PassedRange
 from headwater.sinks.spark.storage_location import StorageLocation
@@ -47,16 +46,6 @@ class TableSlice:
     end: AppliedOffsets
     feeds: Mapping[str, TopicFeed]
     cut: ConsistentCut | None
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedFiles:
-    """New files, and the files that they replace."""
-
-    added: Sequence[DataFile]
-    removed: Sequence[DataFile]
-    counts: Sequence[ChangeCount] = ()
-    """Counts of what was read in other processes."""
 
 
 @dataclass(frozen=True, slots=True)

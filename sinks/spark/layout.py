@@ -1,19 +1,19 @@
 """The layout of a lake table: the source's columns, Headwater's columns, and their changes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.foundation.errors import RecordsRejected, SchemaRefused
+from headwater.core_log.foundation.errors import RebuildNeeded, RecordsRejected, SchemaRefused
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.rows.value_classes import scalar_class
 from headwater.sinks.column_ids import ColumnIds
-from headwater.sinks.evolution import EvolutionAction, EvolutionStep, holds, steps
+from headwater.sinks.evolution import EvolutionAction, EvolutionStep, holds, may_rename, steps
 from headwater.sinks.own_columns import (
     COMMITTED_AT,
     OFFSET,
@@ -298,3 +298,65 @@ def _fits(value: pa.Array, field: pa.Field) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+@dataclass(slots=True)
+class AlteredColumns:
+    """Columns followed through the layouts of an offset range, starting at the table's files."""
+
+    held: ColumnIds
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Current names to the names in the files."""
+    filled: dict[str, Column] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
+    """Names in the files that belong to no column now, or to another one."""
+
+    def rename(
+        self,
+        schema: TableSchema,
+        present: pa.Schema,
+        *,
+        policy: Mapping[str, str],
+        partition_by: Collection[str],
+    ) -> pa.Schema:
+        """Returns the table's columns, under their names in this layout."""
+        renames = (
+            self.held.find_renames(schema, {name: name for name in schema.names})
+            if may_rename(policy)
+            else {}
+        )
+        renames = {old: new for old, new in renames.items() if old in present.names}
+        kept = self.held.find_kept(schema)
+        taken = {new for new in renames.values() if new in present.names and new not in renames}
+        for old, new in renames.items():
+            is_taken, divides = new in taken & kept, {old, new} & {*partition_by}
+            if is_taken or divides:
+                raise RebuildNeeded(
+                    "a column cannot be renamed in place",
+                    table=str(schema.table),
+                    column=old,
+                    becomes=new,
+                    why="it divides the table" if divides else "the name is taken",
+                    hint=REBUILD,
+                )
+        filled = {name: each for name, each in self.filled.items() if name not in taken}
+        self.filled = {renames.get(name, name): each for name, each in filled.items()}
+        for name in taken:
+            self.renamed.pop(name, None)
+        in_files = {new: self.renamed.pop(old, old) for old, new in renames.items()}
+        self.renamed |= {new: old for new, old in in_files.items() if new not in self.filled}
+        self.left |= set(renames) - set(renames.values())
+        return pa.schema(
+            [
+                each.with_name(renames.get(each.name, each.name))
+                for each in present
+                if each.name not in taken  # readers of the log do not have its values either
+            ]
+        )
+
+    def learn(self, schema: TableSchema, *, skipped: Collection[str], is_new: bool) -> None:
+        """Takes over the columns of this layout; `is_new`: the table had no files before."""
+        names = {name: name for name in schema.names if name not in skipped}
+        if not is_new:
+            self.filled |= self.held.find_fills(schema, names)
+        self.held = self.held.with_schema(schema, names)

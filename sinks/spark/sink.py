@@ -45,7 +45,6 @@ from headwater.sinks.sink import (
 )
 from headwater.sinks.spark.column_types import spark_type
 from headwater.sinks.spark.driver_plan import BadRecords
-from headwater.sinks.spark.job_group import in_thread
 from headwater.sinks.spark.lake import Lake, LakeShadow
 from headwater.sinks.spark.lake_table_writer import (
     ATTEMPTS_MAX,
@@ -55,6 +54,7 @@ from headwater.sinks.spark.lake_table_writer import (
     farthest,
 )
 from headwater.sinks.spark.maintenance import health_of
+from headwater.sinks.spark.session import in_thread
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink_state import PassedRange, SinkState, next_entry
 from headwater.sinks.spark.table import LakeTableState

@@ -17,15 +17,14 @@ from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.sink import Slice
 from headwater.sinks.spark.driver_plan import SparkWork, rewrite_elsewhere
-from headwater.sinks.spark.in_process_work import InProcessWork
-from headwater.sinks.spark.job_group import in_thread, join_current
+from headwater.sinks.spark.file_rewrite import InProcessWork
 from headwater.sinks.spark.lake_table_writer import (
     LakeTableWriter,
     SliceWork,
     StagedTable,
     TableSlice,
 )
-from headwater.sinks.spark.session import is_running
+from headwater.sinks.spark.session import in_thread, is_running, join_current
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink_state import SinkState
 from headwater.sinks.spark.table import TopicFeed

@@ -31,9 +31,9 @@ STAGED_POINTS = (
 
 def hold_little() -> None:
     """From now on this process stages every piece of a slice by itself."""
-    from headwater.sinks.spark import in_process_work, work_split
+    from headwater.sinks.spark import file_rewrite, work_split
 
-    work_split.HELD_BYTES_MAX = in_process_work.FILE_BYTES_MIN = 1
+    work_split.HELD_BYTES_MAX = file_rewrite.FILE_BYTES_MIN = 1
 
 
 def watch_lake(fuse: Fuse) -> None:

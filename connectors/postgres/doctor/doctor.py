@@ -17,7 +17,7 @@ from headwater.connectors.postgres.server.connection import (
 from headwater.connectors.postgres.server.sql_identifiers import quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot.resume_check import identify
-from headwater.connectors.postgres.wal.start_replication import check_origin
+from headwater.connectors.postgres.wal.stream import check_origin
 from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError, first_names
 
 WAITS_S_MAX = 60

@@ -9,9 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.postgres.events.captured_relation import CapturedRelation
+from headwater.connectors.postgres.events.event_metadata import (
+    EMPTY,
+    CommitColumns,
+    PlacedChanges,
+    SourceOrigin,
+)
 from headwater.connectors.postgres.events.row_keys import BY_COLUMNS, WHOLE
-from headwater.connectors.postgres.events.source_block import EMPTY, CommitColumns, SourceOrigin
-from headwater.connectors.postgres.events.transaction_metadata import PlacedChanges
 from headwater.connectors.postgres.publication.replica_identity import identity_cure
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.wal.wal_batch import (

@@ -14,18 +14,19 @@ from headwater.connectors.postgres.events.change_mapper import (
     to_table_changes,
     truncate,
 )
-from headwater.connectors.postgres.events.lookup import LookupConnection
-from headwater.connectors.postgres.events.rejects import RejectedRows, split_rejects
-from headwater.connectors.postgres.events.relation_cache import CapturedRelations
-from headwater.connectors.postgres.events.repeated_keys import RepeatedKeys
-from headwater.connectors.postgres.events.source_block import CommitColumns, SourceOrigin
-from headwater.connectors.postgres.events.toast import ToastFiller
-from headwater.connectors.postgres.events.transaction_metadata import (
+from headwater.connectors.postgres.events.event_metadata import (
+    CommitColumns,
     PlacedChanges,
+    SourceOrigin,
     TransactionBlock,
     TransactionCounts,
     TransactionEvents,
 )
+from headwater.connectors.postgres.events.lookup import LookupConnection
+from headwater.connectors.postgres.events.rejects import RejectedRows, split_rejects
+from headwater.connectors.postgres.events.relation_cache import CapturedRelations
+from headwater.connectors.postgres.events.repeated_keys import RepeatedKeys
+from headwater.connectors.postgres.events.toast import ToastFiller
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.slot.heartbeat import OUR_PREFIXES

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.postgres.events.captured_relation import CapturedRelation
-from headwater.connectors.postgres.events.source_block import CommitColumns
+from headwater.connectors.postgres.events.event_metadata import CommitColumns
 from headwater.connectors.postgres.server.connection import NOT_UTF8
 from headwater.connectors.postgres.types.column_reader import ColumnPlan
 from headwater.connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE, RowChanges

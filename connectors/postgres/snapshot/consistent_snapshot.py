@@ -10,7 +10,7 @@ from psycopg import sql
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.discovery import look, open_connection
-from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.events.event_metadata import SourceOrigin
 from headwater.connectors.postgres.publication.published_tables import publication_name
 from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
 from headwater.connectors.postgres.server.lsn import EPOCH, lsn_text, parse_lsn

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.postgres.wal.kernels import LENGTH_BYTES, SLACK_BYTES, Kernels
-from headwater.connectors.postgres.wal.utf8 import all_values
+from headwater.connectors.postgres.wal.kernels import LENGTH_BYTES, SLACK_BYTES, Kernels, all_values
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
 

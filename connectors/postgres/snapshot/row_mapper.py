@@ -11,8 +11,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.events.event_metadata import SourceOrigin
 from headwater.connectors.postgres.events.rejects import RejectedRows, sifted_rows
-from headwater.connectors.postgres.events.source_block import SourceOrigin
 from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.settings import PostgresSettings
@@ -21,8 +21,7 @@ from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop
 from headwater.connectors.postgres.snapshot.copy_binary import CopyTuples, decode_tuples
 from headwater.connectors.postgres.snapshot.progress import Pages
 from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_nan
-from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
-from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.kernels import Kernels, chosen_kernels
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.source import SourceContext
 from headwater.core_log.client.gather import wait_for_end

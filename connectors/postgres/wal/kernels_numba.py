@@ -8,23 +8,28 @@ import pyarrow as pa
 
 from headwater.connectors.byte_spans import gather_compiled
 from headwater.connectors.postgres.wal.kernels import (
+    COPY_DATA,
     COUNT_BYTES,
+    FEW_ROWS,
     FOREIGN,
+    KEEPALIVE,
+    KIND_AT,
     LENGTH_BYTES,
     NO_VALUE,
     NULL,
+    TAG_AT,
     TEXT,
     UNCHANGED,
+    WAL_MESSAGE,
     CopyFields,
     FieldSpans,
     FrameBounds,
+    check_utf8,
+    few_values,
 )
-from headwater.connectors.postgres.wal.utf8 import FEW_ROWS, check, few_values
 from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
-COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
-TAG_AT, KIND_AT = 30, 5
 FRAME_BYTES_MIN = 5
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
@@ -66,7 +71,7 @@ class FastKernels:
         ]
         for column in np.flatnonzero(are_wide).tolist():
             if column not in bare:
-                check(found[column])
+                check_utf8(found[column])
         return tuple(found)
 
     def cells(

@@ -6,8 +6,16 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, FieldSpans, Kernels
-from headwater.connectors.postgres.wal.message_columns import (
+from headwater.connectors.postgres.wal.kernels import (
+    FOREIGN,
+    TEXT,
+    UNCHANGED,
+    FieldSpans,
+    Kernels,
+    all_values,
+    places_of,
+)
+from headwater.connectors.postgres.wal.messages import (
     BEGIN,
     COMMIT,
     FRAME_BYTES_MAX,
@@ -25,8 +33,6 @@ from headwater.connectors.postgres.wal.message_columns import (
     UPDATE,
     MessageColumns,
     OpenTransactionState,
-)
-from headwater.connectors.postgres.wal.rare_messages import (
     read_message,
     read_relation,
     read_truncate,
@@ -36,7 +42,6 @@ from headwater.connectors.postgres.wal.small_batch_decoder import (
     few_transactions,
     whole_of_few,
 )
-from headwater.connectors.postgres.wal.utf8 import all_values, places_of
 from headwater.connectors.postgres.wal.wal_batch import (
     Relation,
     RowChanges,

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headwater.connectors.postgres.types.datetime import EPOCH_US
 from headwater.connectors.postgres.wal.kernels import NULL, TEXT
-from headwater.connectors.postgres.wal.message_columns import (
+from headwater.connectors.postgres.wal.messages import (
     BEGIN,
     COMMIT,
     COMMIT_BYTES,

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
-from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.records.row_writer import quote
 from headwater.core_log.records.varint import Words
 from headwater.core_log.rows.column_types import numpy_type
 from headwater.core_log.rows.json.strict_reader import INTEGER_BITS, column_of, parse_nested

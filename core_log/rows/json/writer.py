@@ -8,8 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.records import row_writer
-from headwater.core_log.records.json_escapes import quote
-from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding, merge_constants
+from headwater.core_log.records.row_writer import (
+    RowColumn,
+    RowPart,
+    ValueEncoding,
+    merge_constants,
+    quote,
+)
 from headwater.core_log.rows.map_columns import pairs_of
 from headwater.core_log.rows.text.bytes import to_base64
 

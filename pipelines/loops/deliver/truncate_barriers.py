@@ -22,10 +22,14 @@ from headwater.core_log.records.compression import (
     decompress,
     decompress_into,
 )
-from headwater.core_log.records.record_codec import encode_varint, iterate_batches
+from headwater.core_log.records.record_codec import (
+    UNREADABLE,
+    encode_varint,
+    find_unreadable,
+    iterate_batches,
+)
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import RecordScratch
-from headwater.core_log.records.unreadable_batch import UNREADABLE, find_unreadable
 from headwater.core_log.rows.codec import OPERATION_HEADER, TRUNCATE_KEY
 from headwater.pipelines.loops.deliver.offset_check import check_reached
 

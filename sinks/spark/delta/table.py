@@ -10,17 +10,20 @@ from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected
 from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.sink import AppliedOffsets
 from headwater.sinks.spark.delta import actions
-from headwater.sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
 from headwater.sinks.spark.parquet_files import ENDING
 from headwater.sinks.spark.storage_location import StorageLocation
 from headwater.sinks.spark.table import (
+    PREFIX,
     LakeTableState,
     Overtaken,
     TableCommit,
     TableCreation,
     TopicFeed,
     Version,
+    continue_table,
+    identity_in,
+    properties_of,
     rows_deleted_elsewhere,
     stored_numbers,
 )

@@ -19,16 +19,19 @@ from headwater.sinks.spark.iceberg.versions import (
     said_of,
     version_of,
 )
-from headwater.sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
 from headwater.sinks.spark.parquet_files import ENDING
 from headwater.sinks.spark.storage_location import StorageLocation
 from headwater.sinks.spark.table import (
+    PREFIX,
     LakeTableState,
     Overtaken,
     TableCommit,
     TableCreation,
     Version,
+    continue_table,
+    identity_in,
+    properties_of,
     rows_deleted_elsewhere,
     stored_numbers,
 )

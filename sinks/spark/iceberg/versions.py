@@ -11,9 +11,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from headwater.core_log.model.log import TopicPartition
-from headwater.sinks.spark.identity import PREFIX
 from headwater.sinks.spark.sink_state import ENTRIES_KEPT
-from headwater.sinks.spark.table import TableCommit, Version
+from headwater.sinks.spark.table import PREFIX, TableCommit, Version
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot

@@ -2,8 +2,7 @@
 
 import pytest
 
-from headwater.connectors.postgres.wal.kernel_selection import kernels_of
-from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.kernels import Kernels, kernels_of
 from headwater.core_log.foundation.speed import Speed
 
 

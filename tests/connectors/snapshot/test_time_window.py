@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from headwater.connectors.postgres.catalog import FULL, CapturedTable, Catalog
-from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.events.event_metadata import SourceOrigin
 from headwater.connectors.postgres.settings import PostgresSettings, SnapshotSettings
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.snapshot.progress import Chunk, LeafProgress

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core_log.records import row_writer
-from headwater.core_log.records.json_escapes import SHORT_ESCAPES
 from headwater.core_log.records.record_codec import encode_varint
 from headwater.core_log.records.row_writer import (
+    SHORT_ESCAPES,
     RowColumn,
     RowPart,
     RowWriter,

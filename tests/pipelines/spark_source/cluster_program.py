@@ -15,7 +15,7 @@ from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.spec import TransformRule
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
-from headwater.sinks.spark.columns import map_arrow
+from headwater.sinks.spark.executor_tasks import map_arrow
 from headwater.sinks.spark.session import SessionChoices, close_session, open_session
 from headwater.sinks.spark.splits import Split
 

@@ -1,8 +1,12 @@
 """What a task of Spark hands on, and what another makes of it: each change that counts, once."""
 
+import importlib
 import json
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +18,12 @@ from headwater.sinks.own_columns import OFFSET
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard
 from headwater.sinks.spark import executor_tasks
 from headwater.sinks.spark.driver_plan import SparkWork
-from headwater.sinks.spark.executor_tasks import DivideSplits, RewriteCells, UnknownSchema
+from headwater.sinks.spark.executor_tasks import (
+    DivideSplits,
+    RewriteCells,
+    UnknownSchema,
+    keep_archives,
+)
 from headwater.sinks.spark.file_rewrite import FileRewrite
 from headwater.sinks.spark.key_ranges import KeyRange
 from headwater.sinks.spark.layout import LakeTableLayout, shape
@@ -149,3 +158,20 @@ def test_every_core_gets_as_many_splits(rows: int, lengths: Sequence[int]) -> No
     )
 
     assert [each.end - each.start for each in work.splits(2)] == lengths
+
+
+def test_archives_on_the_path_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "code.zip"
+    with zipfile.ZipFile(archive, "w") as content:
+        content.writestr("packed_module.py", "")
+    monkeypatch.syspath_prepend(archive)
+    assert find_spec("packed_module") is not None
+
+    keep_archives()
+    with zipfile.ZipFile(archive, "a") as content:
+        content.writestr("packed_later.py", "")
+    importlib.invalidate_caches()  # as a worker does before each task
+
+    assert find_spec("packed_later") is None

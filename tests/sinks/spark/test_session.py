@@ -1,16 +1,30 @@
-"""Whoever has no Java for Spark is told so first, and a Spark that has died is no Spark."""
+"""A missing Java is reported first, a dead Spark is replaced, and a stop ends only our own jobs."""
 
+import asyncio
+import os
 import subprocess
+from functools import partial
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import SparkContext
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.sinks.spark import session
-from headwater.sinks.spark.session import SessionChoices, examine_java, examine_yarn, open_session
+from headwater.sinks.spark.session import (
+    SessionChoices,
+    examine_java,
+    examine_yarn,
+    in_thread,
+    open_session,
+)
 from tests.sinks.spark.targets import LakeBench
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def put_java(place: Path, said: str) -> None:
@@ -113,3 +127,39 @@ def test_a_process_that_counts_as_dead_only_later_is_forgotten_by_the_next_attem
         open_session(SessionChoices(master="local[1]", scratch=tmp_path))
 
     assert SparkContext._gateway is None
+
+
+def wait_in_task(started: str, _: object) -> list[int]:
+    """Says that it runs, and does not end by itself."""
+    with Path(started).open("w") as fifo:
+        fifo.write("x")
+    Event().wait()
+    return []
+
+
+def endless(session: "SparkSession", started: Path) -> None:
+    context = session.sparkContext
+    context.parallelize([1], 1).mapPartitions(partial(wait_in_task, str(started))).collect()
+
+
+@pytest.mark.slow
+async def test_work_that_is_cancelled_ends_with_its_jobs_and_the_next_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = asyncio.Queue[str]()
+    monkeypatch.setattr(session, "PROGRESS_S", 0.01)
+    monkeypatch.setattr(session.progress, "info", lambda *words: said.put_nowait(words[1]))
+    split = LakeBench(str(tmp_path)).sink()._work_split
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    running = asyncio.ensure_future(in_thread(lambda: endless(split._session(), started)))
+    assert await asyncio.to_thread(started.read_text) == "x"
+
+    progress = await said.get()
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert progress == "Spark has done 0 of 1 tasks"
+    assert running.cancelled()
+    count = await in_thread(lambda: split._session().range(10).count())
+    assert count == 10

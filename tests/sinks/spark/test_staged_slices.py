@@ -8,7 +8,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import RecordsRejected, SinkUnavailable
 from headwater.core_log.model.table_schema import TableId
-from headwater.sinks.spark import in_process_work, work_split
+from headwater.sinks.spark import file_rewrite, work_split
 from headwater.sinks.spark.lake_table_writer import LakeTableWriter
 from headwater.sinks.spark.maintenance import maintain
 from headwater.sinks.spark.sink_state import SinkState
@@ -25,7 +25,7 @@ WIDER = schema_of("public.orders", id=pa.int64(), note=pa.string(), tip=pa.int64
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pieces of ten rows are too much, and ten rows worth a file."""
     monkeypatch.setattr(work_split, "HELD_BYTES_MAX", 800)
-    monkeypatch.setattr(in_process_work, "FILE_BYTES_MIN", 300)
+    monkeypatch.setattr(file_rewrite, "FILE_BYTES_MIN", 300)
 
 
 def files_under(path: Path) -> list[str]:

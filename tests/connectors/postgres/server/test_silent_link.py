@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from headwater.connectors.postgres.server.connection import PgConnection, connect
 from headwater.connectors.postgres.snapshot.copy import taken_over
-from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
+from headwater.connectors.postgres.wal.kernels import chosen_kernels
 from headwater.connectors.postgres.wal.transport import open_line
 from headwater.core_log.foundation.errors import SourceUnavailable
 from tests.cluster.links import can_have_namespaces

@@ -10,7 +10,7 @@ from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.copy import PIECE_BYTES, Copier, CopyStop
 from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples
-from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.connectors.postgres.wal.kernels import kernels_of
 from headwater.core_log.foundation.errors import SourceUnavailable
 from headwater.core_log.foundation.speed import Speed
 from tests.databases import Guest

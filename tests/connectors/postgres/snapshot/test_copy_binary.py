@@ -13,8 +13,7 @@ from headwater.connectors.postgres.snapshot.copy_binary import (
     decode_tuples,
     tuples_of_messages,
 )
-from headwater.connectors.postgres.wal.kernel_selection import kernels_of
-from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.kernels import Kernels, kernels_of
 from headwater.core_log.foundation.errors import DecodeError
 
 HEAD = SIGNATURE + bytes(8)

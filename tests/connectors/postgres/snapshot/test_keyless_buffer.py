@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.connectors.postgres.catalog import FULL, CapturedTable, Catalog
-from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.events.event_metadata import SourceOrigin
 from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.deduplication_window import KeylessBuffer

@@ -11,7 +11,7 @@ from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop
 from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples
 from headwater.connectors.postgres.types.builtin import builtin_reading
 from headwater.connectors.postgres.types.copy_formats import NUMBERS, OTHERS
-from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.connectors.postgres.wal.kernels import kernels_of
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.foundation.speed import Speed
 from headwater.core_log.rows.rejects import UNFIT

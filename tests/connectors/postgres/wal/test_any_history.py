@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.postgres.wal.kernel_selection import kernels_of
-from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.kernels import Kernels, kernels_of
 from headwater.connectors.postgres.wal.wal_batch import Relation
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.foundation.speed import Speed

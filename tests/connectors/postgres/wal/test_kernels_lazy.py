@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
-from headwater.connectors.postgres.wal.kernel_selection import LazyKernels, kernels_of
+from headwater.connectors.postgres.wal.kernels import LazyKernels, kernels_of
 from tests.connectors.postgres.wal import message_encoder
 from tests.connectors.postgres.wal.decoder_input import Inbox, events_of
 from tests.connectors.postgres.wal.message_encoder import Transaction, table

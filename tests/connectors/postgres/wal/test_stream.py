@@ -16,8 +16,7 @@ from pydantic import SecretStr
 from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.settings import PostgresSettings
-from headwater.connectors.postgres.wal.kernel_selection import kernels_of
-from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.kernels import Kernels, kernels_of
 from headwater.connectors.postgres.wal.stream import WalStream
 from headwater.connectors.postgres.wal.wal_batch import RowChanges, WalBatch
 from headwater.core_log.foundation.clock import SystemClock

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from headwater.pipelines.running.program import run_pipeline
     from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, SinkContext, Slice
-    from headwater.sinks.spark.consistent_read import tables_at
+    from headwater.sinks.spark.sink_state import tables_at
 
 PUBLIC = {
     "headwater.connectors.source": ("Control", "Source", "SourceContext"),
@@ -83,7 +83,7 @@ PUBLIC = {
     ),
     "headwater.pipelines.running.program": ("run_pipeline",),
     "headwater.sinks.sink": ("Sink", "SinkContext", "Slice", "AppliedOffset", "AppliedOffsets"),
-    "headwater.sinks.spark.consistent_read": ("tables_at",),
+    "headwater.sinks.spark.sink_state": ("tables_at",),
 }
 """Module to the names that it offers here. Each is imported when it is first used: the process of
 the broker never loads pyarrow, and few programs need all of this."""

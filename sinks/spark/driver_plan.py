@@ -31,12 +31,11 @@ from headwater.sinks.spark.executor_tasks import (
     map_arrow,
     read_file,
 )
-from headwater.sinks.spark.file_rewrite import CellSteps, FileRewrite, PreparedFiles
+from headwater.sinks.spark.file_rewrite import CellSteps, FileRewrite, PreparedFiles, Truncates
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
 from headwater.sinks.spark.lake_table_writer import SchemasChanged
 from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.splits import Split, splits_of
-from headwater.sinks.spark.truncate_epochs import Truncates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

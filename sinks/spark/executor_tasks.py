@@ -21,12 +21,11 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.fold import counting
 from headwater.sinks.own_columns import OP
 from headwater.sinks.sink import ChangeCount, Heard, SplitReader
-from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.file_rewrite import EPOCH, FileRewrite, Truncates
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign
 from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.merge import MergeStep, are_rereads
 from headwater.sinks.spark.splits import Split
-from headwater.sinks.spark.truncate_epochs import EPOCH, Truncates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

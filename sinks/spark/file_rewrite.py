@@ -1,15 +1,17 @@
-"""The rewrite of files by changes: of one key range, and of a table in this process."""
+"""The rewrite of files by changes and truncates: of key ranges, and of a table in this process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.sinks.sink import ChangeCount
+from headwater.sinks.sink import ChangeCount, Truncate
 from headwater.sinks.spark import parquet_files
 from headwater.sinks.spark.earlier_changes import find_repeated, without_repeated
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of, with_gaps
@@ -30,6 +32,8 @@ FILE_BYTES_MIN = 32 << 20
 """Rows of so many bytes, before they are compressed, are worth a file however few they are."""
 
 CellSteps = Mapping[KeyRange, Sequence[MergeStep]]
+EPOCH = "_headwater_epoch"
+"""The number of truncates before an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +126,17 @@ class InProcessWork:
         self, rewriting: FileRewrite, files: Sequence[DataFile], *, all_files: bool
     ) -> PreparedFiles:
         layout = rewriting.layout
-        steps = steps_of(self._changes, layout)
+        steps = _steps_of(self._changes, layout)
         if layout.mode == "append":
             return self._append(rewriting, files, steps, all_files=all_files)
-        emptied = emptied_before(steps, layout)
+        emptied = _emptied_before(steps, layout)
         files_left, steps_left = () if emptied else files, steps[emptied:]
         gone = files if emptied else ()
         is_whole = all_files or any(isinstance(step, TruncateStep) for step in steps_left)
         cells = self._cells(files_left, steps_left, layout)
         of_cells = {
             cell: mine
-            for cell, mine in steps_by_cell(steps_left, cells, layout).items()
+            for cell, mine in _steps_by_cell(steps_left, cells, layout).items()
             if count_changes(mine) or (is_whole and cell.files)
         }
         if self._elsewhere and sum(cell.rows for cell in of_cells) > self._rows_max:
@@ -178,7 +182,7 @@ class InProcessWork:
         return PreparedFiles(added, files)
 
 
-def steps_of(changes: Sequence[TableChanges], layout: LakeTableLayout) -> list[MergeStep]:
+def _steps_of(changes: Sequence[TableChanges], layout: LakeTableLayout) -> list[MergeStep]:
     """Returns the changes under the table's columns, with truncates between them."""
     found: list[MergeStep] = []
     held: list[pa.RecordBatch] = []
@@ -197,7 +201,7 @@ def steps_of(changes: Sequence[TableChanges], layout: LakeTableLayout) -> list[M
     return found
 
 
-def emptied_before(steps: Sequence[MergeStep], layout: LakeTableLayout) -> int:
+def _emptied_before(steps: Sequence[MergeStep], layout: LakeTableLayout) -> int:
     """Returns the step before which the whole table was truncated last; 0 if it was not. A mirror
     needs nothing of what was before."""
     if layout.mode != "mirror" or layout.ignores_deletes:
@@ -209,7 +213,7 @@ def emptied_before(steps: Sequence[MergeStep], layout: LakeTableLayout) -> int:
     return 0
 
 
-def steps_by_cell(
+def _steps_by_cell(
     steps: Sequence[MergeStep], cells: Sequence[KeyRange], layout: LakeTableLayout
 ) -> dict[KeyRange, list[MergeStep]]:
     found: dict[KeyRange, list[MergeStep]] = {cell: [] for cell in cells}
@@ -229,3 +233,76 @@ def steps_by_cell(
             if count:
                 mine.append(sorted_.slice(int(ends[number]), count))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Truncates:
+    """The truncates of one table, in the order in which they apply; pickled for executors.
+
+    A change belongs before the next truncate of its own topic, or after all: this process would
+    read it there.
+    """
+
+    steps: tuple[TruncateStep, ...] = ()
+    markers: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    """Offset and number of every truncate, by offset."""
+    firsts: frozenset[tuple[TopicPartition, int]] = frozenset()
+    """The one marker that stands for all markers of a truncate."""
+
+    def __bool__(self) -> bool:
+        return bool(self.steps)
+
+    def emptied_by(self, layout: LakeTableLayout) -> int:
+        """Returns the number of truncates up to the last that leaves nothing; 0 if none does."""
+        return _emptied_before(self.steps, layout)
+
+    def remaining(self, layout: LakeTableLayout) -> tuple[TruncateStep, ...]:
+        """Returns the truncates that must be applied row by row."""
+        return self.steps[self.emptied_by(layout) :]
+
+    def stands_for_all(self, marker: TableChanges) -> bool:
+        assert marker.log_partition is not None and marker.log_offsets is not None
+        return (marker.log_partition, marker.log_offsets[0].as_py()) in self.firsts
+
+    def add_epochs(
+        self, events: pa.RecordBatch, changes: TableChanges, layout: LakeTableLayout
+    ) -> pa.RecordBatch:
+        """Returns the changes with their epochs, without those that a later truncate removes."""
+        assert changes.log_partition is not None and changes.log_offsets is not None
+        epochs = self._epochs(changes.log_partition, changes.log_offsets)
+        placed = events.append_column(EPOCH, pa.array(epochs, pa.int32()))
+        return placed.filter(pa.array(epochs >= self.emptied_by(layout)))
+
+    def between(self, events: pa.Table, layout: LakeTableLayout) -> list[MergeStep]:
+        """Returns the events, in any order, with the truncates between them."""
+        first = self.emptied_by(layout)
+        epochs = np.asarray(events.column(EPOCH))
+        rows = events.drop_columns([EPOCH])
+        found: list[MergeStep] = []
+        for number in range(first, len(self.steps) + 1):
+            mine = rows.filter(pa.array(epochs == number))
+            if mine.num_rows:
+                found.append(mine)
+            found += self.steps[number : number + 1]
+        return found
+
+    def _epochs(self, partition: TopicPartition, offsets: pa.Int64Array) -> npt.NDArray[np.int64]:
+        markers = self.markers.get(partition, ())
+        places = np.searchsorted(np.array([at for at, _ in markers], np.int64), offsets)
+        numbers = np.array([*(number for _, number in markers), len(self.steps)], np.int64)
+        found: npt.NDArray[np.int64] = numbers[places]
+        return found
+
+
+def truncates_of(found: Sequence[Truncate]) -> Truncates:
+    """`found` are in the order in which they apply."""
+    markers: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for number, each in enumerate(found):
+        for partition, offset in each.markers.items():
+            markers.setdefault(partition, []).append((offset, number))
+    steps = [
+        TruncateStep(each.change.committed_us[0].as_py(), each.change.truncated_where)
+        for each in found
+    ]
+    firsts = frozenset(next(iter(each.markers.items())) for each in found)
+    return Truncates(tuple(steps), markers, firsts)

@@ -17,7 +17,7 @@ from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.sink import Slice
 from headwater.sinks.spark.driver_plan import SparkWork, rewrite_elsewhere
-from headwater.sinks.spark.file_rewrite import InProcessWork
+from headwater.sinks.spark.file_rewrite import InProcessWork, truncates_of
 from headwater.sinks.spark.lake_table_writer import (
     LakeTableWriter,
     SliceWork,
@@ -28,7 +28,6 @@ from headwater.sinks.spark.session import in_thread, is_running, join_current
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink_state import SinkState
 from headwater.sinks.spark.table import TopicFeed
-from headwater.sinks.spark.truncate_epochs import truncates_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ import pytest
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.sinks.spark.consistent_read import TablesAt, tables_at
+from headwater.sinks.spark.sink_state import TablesAt, tables_at
 from tests.pipelines.task_runs import task_run
 from tests.pipelines.time_travel.world import World, tell
 

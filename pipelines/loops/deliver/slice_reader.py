@@ -1,4 +1,4 @@
-"""Reads a slice of the log as changes: fetched, decoded, transformed, routed."""
+"""Reads a slice of the log, or records by offset, as changes: decoded, transformed, routed."""
 
 from asyncio import gather
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from headwater.core_log.foundation.errors import failures_named
+import numpy as np
+import pyarrow as pa
+
+from headwater.core_log.foundation.errors import RecordsRejected, failures_named
 from headwater.core_log.model.changes import TableChanges, concat_changes
 from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
@@ -36,6 +39,10 @@ JOINED_BYTES_MAX = 2 * PART_BYTES
 """Bytes of records transformed at once: DuckDB takes as long for a few as for thousands."""
 SliceCheck = Callable[[], Awaitable[None]]
 """A check after the last fetch, while its records are still processed."""
+RecordOffset = tuple[TopicPartition, int]
+"""The place of a record in the log."""
+ONE_BATCH = FetchLimit(bytes_max=1)
+"""A fetch returns at least one batch, even above the limit."""
 
 
 class AfterLog(Protocol):
@@ -286,3 +293,47 @@ def _sum(one: ChangeCount, other: ChangeCount) -> ChangeCount:
         bytes=one.bytes + other.bytes,
         committed_ms=max(one.committed_ms, other.committed_ms),
     )
+
+
+async def changes_at(
+    log: Log, places: Collection[RecordOffset], after_log: AfterLog | None
+) -> list[TableChanges]:
+    """Yields changes in offset order; each batch of the log is read once.
+
+    Without `after_log` they are as in the log. Undecodable records in between are skipped.
+    """
+    wanted: dict[TopicPartition, list[int]] = {}
+    for partition, offset in sorted(places):
+        wanted.setdefault(partition, []).append(offset)
+    decoder, found = RecordDecoder(log), list[TableChanges]()
+    for partition, offsets in wanted.items():
+        at, skipped = 0, set[int]()
+        while at < len(offsets):
+            answer = await log.fetch(
+                {partition: offsets[at]}, limit=ONE_BATCH, isolation=Isolation.COMMITTED
+            )
+            if not answer:
+                break  # compaction has removed all that was left
+            [fetched] = answer
+            end = int(np.searchsorted(offsets, fetched.next_offset))
+            chosen = offsets[at:end]
+            try:
+                made = await decoder.decode(
+                    fetched, from_offset=chosen[0], end=chosen[-1] + 1, skipped=skipped
+                )
+            except RecordsRejected as error:
+                skipped.update(error.reasons)
+                continue
+            for decoded in made:
+                changes = decoded.changes
+                assert changes.log_offsets is not None, "what was read knows its place"
+                mask = np.isin(changes.log_offsets.to_numpy(), chosen)
+                if not mask.any():
+                    continue
+                chosen_rows = changes.filter(pa.array(mask))
+                if after_log is None:
+                    found.append(chosen_rows)
+                else:
+                    found += after_log.apply(chosen_rows, may_have_gaps=False)
+            at = end
+    return found

@@ -21,7 +21,7 @@ from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.replacements import StoredReplacement
 from headwater.pipelines.journal.schemas import newest_schema
-from headwater.pipelines.loops.deliver.records_by_offset import changes_at
+from headwater.pipelines.loops.deliver.slice_reader import changes_at
 
 PASS_RECORDS = 4_000_000
 """Keys remembered at a time, about; a partition with more is read several times."""

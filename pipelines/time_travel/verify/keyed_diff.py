@@ -16,8 +16,7 @@ from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.log import Log
 from headwater.core_log.rows.digests import Digests
-from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset, changes_at
-from headwater.pipelines.loops.deliver.slice_reader import AfterLog
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog, RecordOffset, changes_at
 from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.time_travel.verify.deleted_rows import THERE
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogState

@@ -30,8 +30,7 @@ from headwater.pipelines.journal.generations import load_generations
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.assembly import topic_rules, wire_of
-from headwater.pipelines.loops.deliver.records_by_offset import changes_at
-from headwater.pipelines.loops.deliver.slice_reader import AfterLog
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog, changes_at
 from headwater.pipelines.loops.ingest.encoder import INCREMENTAL, BeforeLog, Encoder
 from headwater.pipelines.time_travel.history.as_of import STREAM
 from headwater.pipelines.time_travel.history.cut_points import Ends

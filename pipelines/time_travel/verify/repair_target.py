@@ -12,8 +12,7 @@ from headwater.core_log.foundation.errors import Fenced, SinkRejected
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.journal.schemas import newest_schema
-from headwater.pipelines.loops.deliver.records_by_offset import changes_at
-from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader, changes_at
 from headwater.pipelines.time_travel.history.cut_points import Ends
 from headwater.pipelines.time_travel.verify.deleted_rows import THERE
 from headwater.pipelines.time_travel.verify.keyed_diff import (

@@ -21,7 +21,7 @@ from headwater.pipelines.loops.deliver.offset_check import (
     check_same_history,
     epoch_ends,
 )
-from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
+from headwater.pipelines.loops.deliver.slice_reader import RecordOffset
 from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,

@@ -25,13 +25,12 @@ from headwater.sinks.spark.executor_tasks import (
     RewriteCells,
     read_file,
 )
-from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.file_rewrite import FileRewrite, truncates_of
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange
 from headwater.sinks.spark.layout import shape
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.splits import Split
 from headwater.sinks.spark.storage_location import StorageLocation
-from headwater.sinks.spark.truncate_epochs import truncates_of
 from tests.sinks.histories import (
     KEPT,
     SHOPS,

@@ -14,10 +14,10 @@ from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.storage.files import OsFiles
 from headwater.sinks.sink import AppliedOffset, SinkContext
-from headwater.sinks.spark.consistent_read import tables_at
 from headwater.sinks.spark.lake import Lake
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink import SparkSink
+from headwater.sinks.spark.sink_state import tables_at
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
 from tests.sinks.spark.targets import LakeBench, plain

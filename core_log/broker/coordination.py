@@ -15,8 +15,7 @@ from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
 from headwater.core_log.groups.transaction_coordinator import TransactionCoordinator
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
+from headwater.core_log.model.log import ProducerStamp, StoredBatch, StoredRecord, TopicPartition
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import (
     UNREADABLE,

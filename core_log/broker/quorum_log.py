@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import CorruptLog, NotController
 from headwater.core_log.foundation.settings import BrokerSettings
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import StoredBatch, StoredRecord
+from headwater.core_log.model.log import StoredBatch, StoredRecord, TopicPartition
 from headwater.core_log.protocol.message import decode_record, encode_record
 from headwater.core_log.protocol.messages.control_records import (
     ControlRecordKey,

@@ -1,7 +1,7 @@
 """How fast the throttled replicas of this broker may be copied (KIP-73)."""
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.model.replication_throttle import (
+from headwater.core_log.model.replica_placement import (
     EVERY,
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,

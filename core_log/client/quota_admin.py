@@ -7,7 +7,7 @@ from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.client.topics import TOPIC
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.replication_throttle import (
+from headwater.core_log.model.replica_placement import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,

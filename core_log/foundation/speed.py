@@ -1,17 +1,20 @@
-"""Selection between plain Python decoders and compiled ones."""
+"""Speed of a process: compiled decoders or plain ones, libraries loaded ahead, and switches of the
+interpreter."""
 
+import atexit
+import gc
 import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.process_switches import freeze_imports
 
 Speed = Literal["python", "fast"]
 
@@ -27,6 +30,8 @@ getattr(import_module(module), function)()
 """
 LOOK_S = 0.2
 """Interval at which the end of this process is looked for while the compiler works."""
+SWITCH_INTERVAL_S = 0.0005
+"""A tenth of Python's own: a waiting event loop gets its turn while a thread works on columns."""
 CACHED_S = 1.0
 """Cached code is loaded within this time on any machine that has some."""
 
@@ -147,3 +152,35 @@ def _compile_elsewhere(load: Callable[[], object]) -> None:
         if not threading.main_thread().is_alive():
             compiler.kill()
             raise CodeNotCached("this process ends")
+
+
+@runtime_checkable
+class Preloading(Protocol):
+    """A source or sink that loads its libraries while the log is asked for what it needs first."""
+
+    def prepare(self) -> None:
+        """Starts loading in a thread. The first caller that needs the result gets its failure;
+        nothing outside the process is touched."""
+        ...
+
+
+@contextmanager
+def freeze_imports() -> Iterator[None]:
+    """Context manager: the garbage collector never scans again the objects that are imported
+    inside."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@cache
+def unfreeze_at_exit() -> None:
+    """Unfreezes all objects at exit; DuckDB complains about its own objects that are left then."""
+    atexit.register(gc.unfreeze)
+
+
+def switch_threads_often() -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)

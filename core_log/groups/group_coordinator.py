@@ -21,8 +21,7 @@ from headwater.core_log.groups.membership import (
     Syncing,
 )
 from headwater.core_log.groups.offsets import CommittedOffset
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import CoordinatorLog, ProducerStamp
+from headwater.core_log.model.log import CoordinatorLog, ProducerStamp, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 from headwater.core_log.groups.membership import StoredGroup, StoredMember
 from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp, StateLog
+from headwater.core_log.model.log import ProducerStamp, StateLog, TopicPartition
 from headwater.core_log.protocol.message import decode_record, encode_record
 from headwater.core_log.protocol.messages.control_records import ControlRecordKey, ControlRecordType
 from headwater.core_log.protocol.messages.group_records import (

@@ -20,8 +20,7 @@ from headwater.core_log.groups.group_log import (
 )
 from headwater.core_log.groups.membership import Effects, GroupState, JoinAnswer, StoredGroup
 from headwater.core_log.groups.offsets import CommittedOffset, GroupOffsets
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import CoordinatorLog, ProducerStamp, StoredRecord
+from headwater.core_log.model.log import CoordinatorLog, ProducerStamp, StoredRecord, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.group_records import OffsetCommitKey, decode_group_key
 from headwater.core_log.records.batch_header import BatchHeader

@@ -26,8 +26,7 @@ from headwater.core_log.groups.transactions import (
     ProducerIdentity,
     StoredTransaction,
 )
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import CoordinatorLog
+from headwater.core_log.model.log import CoordinatorLog, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 OpenByPartition = Mapping[TopicPartition, Iterable[tuple[int, int]]]

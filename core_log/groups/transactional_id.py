@@ -14,8 +14,7 @@ from headwater.core_log.groups.transactions import (
     TransactionMetadata,
     TransactionState,
 )
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import CoordinatorLog
+from headwater.core_log.model.log import CoordinatorLog, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()

@@ -1,13 +1,15 @@
-"""The Log contract: partitioned, ordered, durable; `EmbeddedLog` and `KafkaLog` implement it."""
+"""The contracts of the log: `Log` for pipelines, which `EmbeddedLog` and `KafkaLog` implement, and
+`StateLog` for coordinators."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from headwater.core_log.foundation.settings import TopicSettings
-from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.batch_header import Batch, BatchHeader
 
 
 class TopicPartition(NamedTuple):
@@ -151,3 +153,87 @@ class Log(Protocol):
     async def commit_offsets(self, group: str, offsets: Offsets) -> None: ...
     async def committed_offsets(self, group: str) -> Offsets: ...
     async def close(self) -> None: ...
+
+
+class ProducerStamp(NamedTuple):
+    """The producer whose open transaction the appended records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class StoredRecord(NamedTuple):
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch that was read back; the records of a control batch are its markers."""
+
+    header: BatchHeader
+    records: Sequence[StoredRecord]
+
+
+class StateLog(Protocol):
+    """An append-only log with one owner, which reads it back in order after a restart."""
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        producer: ProducerStamp | None = None,
+    ) -> int:
+        """Writes one batch, not yet synced; returns the end offset after it."""
+        ...
+
+    async def durable(self, end_offset: int) -> None:
+        """Returns when everything below `end_offset` is on disk on all required replicas."""
+        ...
+
+    def read(self) -> Iterator[StoredBatch]:
+        """Returns everything that is still kept, from the start of the log to its end."""
+        ...
+
+
+class CoordinatorLog(StateLog, Protocol):
+    """The log of a coordinator, which moves with the leader of its partition."""
+
+    async def confirm_leadership(self) -> None:
+        """Returns when it is sure that no other leader had taken over before this was called. An
+        answer for which nothing is written waits for it."""
+        ...
+
+
+GENERATION = re.compile(r"\.g([1-9]\d*)$")
+"""The end of the name of a later generation of a table's topic: `orders`, `orders.g2`."""
+
+
+def generation_number(topic: str) -> int:
+    """Returns the number of a generation; 1 for the first one, whose name has no suffix."""
+    found = GENERATION.search(topic)
+    return int(found[1]) if found else 1
+
+
+def first_generation(topic: str) -> str:
+    return GENERATION.sub("", topic)
+
+
+def generation_name(first: str, number: int) -> str:
+    return f"{first}.g{number}"
+
+
+def is_later_generation(topic: str, *, than: str) -> bool:
+    """Returns whether both are topics of one table and the other one is an earlier generation."""
+    return first_generation(topic) == first_generation(than) and generation_number(
+        topic
+    ) > generation_number(than)
+
+
+def are_later_generations(topics: Collection[str], *, former: Collection[str]) -> bool:
+    """Returns whether there are other topics and all are earlier generations of one of these."""
+    others = set(former) - set(topics)
+    return bool(others) and all(
+        any(is_later_generation(topic, than=each) for topic in topics) for each in others
+    )

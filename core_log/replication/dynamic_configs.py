@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.replication_throttle import (
+from headwater.core_log.model.replica_placement import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,

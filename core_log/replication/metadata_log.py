@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from headwater.core_log.foundation.errors import CorruptLog, OlderBrokers, StorageFailed
-from headwater.core_log.model.state_log import StoredBatch
+from headwater.core_log.model.log import StoredBatch
 from headwater.core_log.replication.decisions import Decision
 from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage
 from headwater.core_log.replication.metadata_records import (

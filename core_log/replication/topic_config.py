@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.replication_throttle import (
+from headwater.core_log.model.replica_placement import (
     FOLLOWER_REPLICAS,
     LEADER_REPLICAS,
     check_throttled,

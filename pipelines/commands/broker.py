@@ -93,7 +93,7 @@ def broker(
 
     With --http it answers /healthz, /readyz and /metrics there, and holds files for `log backup`.
     """
-    from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
+    from headwater.core_log.foundation.speed import freeze_imports, switch_threads_often
 
     with freeze_imports():
         from headwater.config.redaction import set_up_logging
@@ -113,7 +113,7 @@ def broker(
 
 async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:
     """Waits for the end of a running command that uses the log."""
-    from headwater.core_log.foundation.process_switches import freeze_imports
+    from headwater.core_log.foundation.speed import freeze_imports
 
     with freeze_imports():
         from headwater.core_log.broker.lifecycle import serve

@@ -7,7 +7,7 @@ import click
 
 from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.topic_generations import number_of
+from headwater.core_log.model.log import generation_number
 from headwater.pipelines.terminal.control_writer import (
     check_pipeline,
     running_pipelines,
@@ -64,7 +64,7 @@ def rows(
 async def _rows(
     output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    from headwater.core_log.foundation.process_switches import freeze_imports
+    from headwater.core_log.foundation.speed import freeze_imports
 
     with freeze_imports():
         from headwater.pipelines.time_travel.history.key_history import (
@@ -101,7 +101,7 @@ async def _rows(
         "topic": stored.topic,
         "changes": [change_facts(each) for each in changes],
     }
-    if number_of(stored.topic) > 1:
+    if generation_number(stored.topic) > 1:
         output.note(f"from {stored.topic}, the newest generation of the table's topic")
     if not changes:
         output.note("the log has never had this key" if not as_of else "it was not there then")

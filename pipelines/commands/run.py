@@ -87,7 +87,7 @@ def run(
     crash, also without the option; the former topics stay until `headwater drop PIPELINE
     --generations`.
     """
-    from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
+    from headwater.core_log.foundation.speed import freeze_imports, switch_threads_often
     from headwater.pipelines.running.worker_start import spawn
     from headwater.pipelines.terminal.log_place import find_owner
 

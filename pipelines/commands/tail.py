@@ -9,7 +9,7 @@ import click
 
 from headwater.core_log.foundation.clock import unix_ms
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
-from headwater.core_log.model.topic_generations import first_of, generation_name, number_of
+from headwater.core_log.model.log import first_generation, generation_name, generation_number
 from headwater.pipelines.terminal.control_writer import find_table, split_target
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, envelope, shared_options
@@ -207,7 +207,8 @@ async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) 
         asked, pipeline = await _topic_of_table(log, target)
     siblings = _siblings(asked, existing)
     if generation is not None:
-        topic = first_of(asked) if generation == 1 else generation_name(first_of(asked), generation)
+        first = first_generation(asked)
+        topic = first if generation == 1 else generation_name(first, generation)
         if topic not in existing:
             raise ConfigError(
                 "the topic does not have this generation, or no longer",
@@ -231,7 +232,9 @@ async def next_positions(
 
     [topic] = {each.topic for each in positions}
     existing = {each.name for each in await log.topics.all()}
-    if not any(number_of(each) > number_of(topic) for each in _siblings(topic, existing)):
+    if not any(
+        generation_number(each) > generation_number(topic) for each in _siblings(topic, existing)
+    ):
         return {}
     for switch in (await _generations(log, pipeline)).switches:
         if switch.former == topic:
@@ -245,13 +248,13 @@ async def next_positions(
 
 
 def _siblings(topic: str, existing: Collection[str]) -> list[str]:
-    line = [each for each in existing if first_of(each) == first_of(topic)]
-    return sorted(line, key=number_of)
+    line = [each for each in existing if first_generation(each) == first_generation(topic)]
+    return sorted(line, key=generation_number)
 
 
 def _remark(present: str, *, asked: str, siblings: Collection[str]) -> str:
-    number = number_of(present)
-    others = [str(number_of(each)) for each in siblings if each != present]
+    number = generation_number(present)
+    others = [str(generation_number(each)) for each in siblings if each != present]
     if present != asked:
         answer = f"{asked} is a former generation: {present} is read"
     elif number > 1:

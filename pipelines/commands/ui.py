@@ -46,7 +46,7 @@ def ui(
     has it; who has it sees every row of the log, and without --read-only may run commands such as
     rebuild.
     """
-    from headwater.core_log.foundation.process_switches import freeze_imports
+    from headwater.core_log.foundation.speed import freeze_imports
 
     with freeze_imports():
         from headwater.pipelines.console.console_route import ConsoleSources

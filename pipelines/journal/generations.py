@@ -8,8 +8,7 @@ import orjson
 
 from headwater.core_log.foundation.errors import check_format
 from headwater.core_log.model.changes import Positions
-from headwater.core_log.model.log import Log, TopicPartition
-from headwater.core_log.model.topic_generations import generation_name, number_of
+from headwater.core_log.model.log import Log, TopicPartition, generation_name, generation_number
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import REPLACEMENT
 
@@ -152,7 +151,7 @@ NONE = Generations()
 
 async def load_generations(log: Log, pipeline: str, topics: Collection[str]) -> Generations:
     """Looked for only where one of the topics is called like a later generation."""
-    if not any(number_of(topic) > 1 for topic in topics):
+    if not any(generation_number(topic) > 1 for topic in topics):
         return NONE
     return Generations.of(await load_positions(log, pipeline))
 

@@ -20,7 +20,7 @@ from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.name_patterns import Pattern
-from headwater.core_log.foundation.process_switches import Preloading
+from headwater.core_log.foundation.speed import Preloading
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.records.compression import Compression

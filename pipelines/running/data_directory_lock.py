@@ -13,7 +13,7 @@ import orjson
 
 from headwater.core_log.foundation.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
-from headwater.core_log.foundation.process_switches import freeze_imports
+from headwater.core_log.foundation.speed import freeze_imports
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPipeline

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.clock import Clock, SystemClock
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.process_switches import Preloading
+from headwater.core_log.foundation.speed import Preloading
 from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
+from headwater.core_log.foundation.speed import freeze_imports, switch_threads_often
 
 COMMAND = (sys.executable, "-m", "headwater.pipelines.running.worker_start")
 STDOUT = 1

@@ -142,7 +142,7 @@ class LogAddress:
 
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
-        from headwater.core_log.foundation.process_switches import freeze_imports
+        from headwater.core_log.foundation.speed import freeze_imports
 
         with freeze_imports():
             from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings

@@ -61,7 +61,7 @@ def place_in(path: Path, data: Path | None = None) -> DataDirectory:
 
 
 def _place_of(path: Path, data: Path | None) -> DataDirectory:
-    from headwater.core_log.foundation.process_switches import freeze_imports
+    from headwater.core_log.foundation.speed import freeze_imports
 
     with freeze_imports():
         from headwater.config.document import MappingNode, read_document

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
-from headwater.core_log.foundation.process_switches import unfreeze_at_exit
+from headwater.core_log.foundation.speed import unfreeze_at_exit
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.rows.column_types import type_text
 from headwater.pipelines.transforms.rows import at_table

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.endpoint import parse_address
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.process_switches import freeze_imports
+from headwater.core_log.foundation.speed import freeze_imports
 from headwater.core_log.model.log import Log
 from headwater.pipelines.file.http_settings import HttpSettings
 from headwater.pipelines.running.data_directory_lock import disk_space

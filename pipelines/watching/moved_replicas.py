@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.core_log.client.quota_admin import BrokerRate, ThrottledTopic
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, LogRejected
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.replica_placement import ReplicaPlan
-from headwater.core_log.model.replication_throttle import EVERY_REPLICA
+from headwater.core_log.model.replica_placement import EVERY_REPLICA, ReplicaPlan
 from headwater.pipelines.terminal.quantities import duration_text, size_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
-from headwater.core_log.model.topic_generations import first_of, number_of
+from headwater.core_log.model.log import first_generation, generation_number
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.sinks.own_columns import OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.spark import parquet_files
@@ -146,14 +146,18 @@ def orders_of(batch: pa.RecordBatch) -> pa.Int64Array:
     """Returns comparable offsets; those of a later topic generation are greater than all earlier
     ones."""
     topics = batch.column(TOPIC).dictionary_encode()
-    numbers = np.array([number_of(topic) - 1 for topic in topics.dictionary.to_pylist()], np.int64)
+    numbers = np.array(
+        [generation_number(topic) - 1 for topic in topics.dictionary.to_pylist()], np.int64
+    )
     return pc.add(batch.column(OFFSET), pa.array(numbers[topics.indices.to_numpy()] << OFFSET_BITS))
 
 
 def origins_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the first generation of each change's topic, and its partition."""
     topics = batch.column(TOPIC).dictionary_encode()
-    firsts = pa.array([first_of(topic) for topic in topics.dictionary.to_pylist()], pa.string())
+    firsts = pa.array(
+        [first_generation(topic) for topic in topics.dictionary.to_pylist()], pa.string()
+    )
     return pa.RecordBatch.from_arrays(
         [firsts.take(topics.indices), batch.column(PARTITION)], [TOPIC, PARTITION]
     )

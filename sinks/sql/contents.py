@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.log import is_later_generation
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.core_log.model.topic_generations import is_later
 from headwater.sinks.fold import NONE, key_codes
 from headwater.sinks.own_columns import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
@@ -154,7 +154,7 @@ def _newest_of_each(
         f" WHERE (truncates.o IS NULL OR changes.{offset} > truncates.o)"
     )
     for former in topics:
-        later = [each for each in topics if is_later(each, than=former)]
+        later = [each for each in topics if is_later_generation(each, than=former)]
         if later:
             listed_topics = ", ".join(f"'{each}'" for each in later)
             numbered += (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError
+from headwater.core_log.model.log import first_generation, generation_name, generation_number
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.model.topic_generations import first_of, generation_name, number_of
 from headwater.sinks.sql.failures import is_of_driver, ours, translate_errors
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ def plan(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list[str]:
         try:
             for schema in schemas:
                 fed = target.fed_by(target.tables.live(schema.table))
-                next_topics = [generation_name(first_of(each), number_of(each) + 1) for each in fed]
+                next_topics = [
+                    generation_name(first_generation(each), generation_number(each) + 1)
+                    for each in fed
+                ]
                 shaping = target.shaping(schema, next_topics)
                 if shaping.is_of_key:
                     found.append(f"-- after `run --migrate` has given {schema.table} its new key:")

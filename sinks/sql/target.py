@@ -14,9 +14,8 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.column_history import missing_value
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition, are_later_generations
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.core_log.model.topic_generations import follow
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.own_columns import OP
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
@@ -222,7 +221,8 @@ class SqlTarget:
             schema,
             next_generation=generation,
             may_drop=self._is_fed_by_one(live),
-            may_rekey=self.shadow is None and follow(topics, former=self.fed_by(live)),
+            may_rekey=self.shadow is None
+            and are_later_generations(topics, former=self.fed_by(live)),
             stored_ids=lambda generation: self.columns.read(connection, live, generation),
             is_unfilled=lambda generation: self._is_unfilled(live, generation),
         )

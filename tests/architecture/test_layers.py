@@ -46,7 +46,7 @@ ROOMS_MAY_IMPORT = {
         "replication",
     },
     "client": {"foundation", "vocabulary", "protocol", "links", "security"},
-    "embedded": {"foundation", "links", "broker", "client"},
+    "embedded": {"foundation", "links", "security", "broker", "client"},
 }
 """The same inside core_log. Vocabulary is what is not named here: model, records, compiled
 and rows."""

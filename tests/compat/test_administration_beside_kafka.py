@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from headwater.core_log.model.replication_throttle import LEADER_RATE
+from headwater.core_log.model.replica_placement import LEADER_RATE
 from headwater.core_log.protocol import frames, message
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages import alter_configs as replacing

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.links.connection import Channel, ConnectionLost

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from headwater.config.document import parse_document, plain
 from headwater.config.model_keys import annotation_of, fields_of, nested_models, unit_of
-from headwater.config.yaml_words import default_words, duration_words, size_words, value_words
+from headwater.config.reference import default_words, duration_words, size_words, value_words
 from headwater.core_log.foundation.settings import YamlSettings, explanations_of
 from headwater.core_log.foundation.units import parse_duration_ms, parse_size_bytes
 from headwater.pipelines.file.loaded_parts import settings_of

@@ -9,8 +9,8 @@ from contextvars import Context
 from functools import partial
 from random import Random
 
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.links.connection import ConnectionLost, ConnectionRefused
 from headwater.core_log.storage.files import Bytes

@@ -13,8 +13,7 @@ from headwater.core_log.broker.offset_requests import find_allowed, offsets_to_c
 from headwater.core_log.broker.transaction_verification import UnmarkedSince
 from headwater.core_log.groups.group_coordinator import OffsetCommitter
 from headwater.core_log.groups.offsets import CommittedOffset
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp
+from headwater.core_log.model.log import ProducerStamp, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

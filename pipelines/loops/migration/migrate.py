@@ -12,9 +12,16 @@ import orjson
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import TopicSettings
-from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
+from headwater.core_log.model.log import (
+    Bounds,
+    FetchLimit,
+    Isolation,
+    Log,
+    TopicPartition,
+    Writer,
+    generation_name,
+)
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.model.topic_generations import generation_name
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.schema_text import schema_to_json

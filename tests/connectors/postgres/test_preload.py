@@ -15,7 +15,7 @@ def test_a_source_begins_to_load_what_it_reads_with() -> None:
     program = (
         "import sys, time\n"
         "from headwater.connectors.postgres.source import PostgresSource\n"
-        "from headwater.core_log.foundation.process_switches import Preloading\n"
+        "from headwater.core_log.foundation.speed import Preloading\n"
         "source, name = PostgresSource(None, None), 'headwater.connectors.postgres.session'\n"
         "assert isinstance(source, Preloading) and name not in sys.modules\n"
         "source.prepare()\n"

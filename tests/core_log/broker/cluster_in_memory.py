@@ -8,9 +8,9 @@ from typing import Any
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.dispatch import ServedApi
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.peers import PeerSettings
 from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import ConnectionRefused

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.handlers.alter_partition import read_proposal
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.frames import read_response_header, request_frame

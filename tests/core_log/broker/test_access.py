@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from headwater.core_log.broker.authorization import OPEN, PARTS, WHOLE
 from headwater.core_log.broker.dispatch import load_handlers
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.rpc import Rpc
 from headwater.core_log.security.authorizer import Authorizer

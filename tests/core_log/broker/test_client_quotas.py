@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headwater.core_log.broker.client_quotas import ClientQuotas
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import connect
 from headwater.core_log.links.rpc import Rpc

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from headwater.core_log.broker.dispatch import load_handlers
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol import message
 from headwater.core_log.protocol.frames import read_response_header, request_frame

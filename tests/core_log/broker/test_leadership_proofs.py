@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.groups.group_coordinator import partition_of
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode

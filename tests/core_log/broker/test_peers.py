@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.peers import NOBODY, Address, Peers
 from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.links.connection import ConnectionRefused
 from headwater.core_log.protocol.messages.describe_cluster import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.core_log.broker import replica_fetcher
-from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.broker.replicated import Node, Replicated
 from tests.core_log.broker.test_replicas import copy, until_on_disk

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headwater.core_log.broker import replica_fetcher, replica_fetches
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.replica_fetches import ReplicaSession, ReplicaSessions
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import FetchFrame
 from headwater.core_log.protocol.inter_broker_messages import (

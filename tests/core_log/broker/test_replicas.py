@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headwater.core_log.broker.broker import Broker
-from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.links.rpc import Rpc
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.alter_user_scram_credentials import (

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.core_log.broker import replication_quotas
 from headwater.core_log.broker.replication_quotas import ReplicationQuota
-from headwater.core_log.model.replication_throttle import (
+from headwater.core_log.model.replica_placement import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,

@@ -10,8 +10,7 @@ from headwater.core_log.groups.transaction_coordinator import (
     TransactionLimits,
 )
 from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import CoordinatorLog
+from headwater.core_log.model.log import CoordinatorLog, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.simulated_world import (
     SimulatedPartition,

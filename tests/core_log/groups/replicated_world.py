@@ -7,8 +7,7 @@ from random import Random
 
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp, StoredBatch
+from headwater.core_log.model.log import ProducerStamp, StoredBatch, TopicPartition
 from headwater.core_log.records.batch_header import BatchHeader
 from tests.core_log.groups.simulated_world import (
     Entry,

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from headwater.core_log.foundation.errors import InvalidProducerEpoch, StorageFailed
 from headwater.core_log.groups.transactions import ProducerIdentity
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
+from headwater.core_log.model.log import ProducerStamp, StoredBatch, StoredRecord, TopicPartition
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
 

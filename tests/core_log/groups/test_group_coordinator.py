@@ -14,8 +14,7 @@ from headwater.core_log.groups.membership import (
     Syncing,
 )
 from headwater.core_log.groups.offsets import CommittedOffset
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp
+from headwater.core_log.model.log import ProducerStamp, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.controlled_log import Groups
 

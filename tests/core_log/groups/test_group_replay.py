@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.core_log.groups.group_coordinator import OffsetCommitter
 from headwater.core_log.groups.offsets import CommittedOffset
-from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.model.state_log import ProducerStamp
+from headwater.core_log.model.log import ProducerStamp, TopicPartition
 from tests.core_log.groups.controlled_log import Groups
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]

@@ -3,7 +3,7 @@ metadata."""
 
 import pytest
 
-from headwater.core_log.model.replication_throttle import FOLLOWER_RATE, LEADER_RATE
+from headwater.core_log.model.replica_placement import FOLLOWER_RATE, LEADER_RATE
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.config_keys import ConfigSource
 from headwater.core_log.replication.decisions import (

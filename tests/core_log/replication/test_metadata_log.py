@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from headwater.core_log.foundation.errors import CorruptLog, StorageFailed
-from headwater.core_log.model.state_log import StoredBatch, StoredRecord
+from headwater.core_log.model.log import StoredBatch, StoredRecord
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import (
     PlainRecord,

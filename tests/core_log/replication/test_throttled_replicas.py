@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.replication_throttle import (
+from headwater.core_log.model.replica_placement import (
     EVERY,
     FOLLOWER_REPLICAS,
     LEADER_REPLICAS,

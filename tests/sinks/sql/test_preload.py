@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_a_sink_does_not_load_sqlalchemy_before_it_is_asked_to_prepare() -> None:
     program = (
         "import sys\n"
-        "from headwater.core_log.foundation.process_switches import Preloading\n"
+        "from headwater.core_log.foundation.speed import Preloading\n"
         "from headwater.sinks.sql.sink import SqlSink\n"
         "assert isinstance(SqlSink(None, None), Preloading)\n"
         "assert 'sqlalchemy' not in sys.modules\n"

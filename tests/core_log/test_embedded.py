@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.core_log.broker.connection import Peer, Reply
-from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.protocol.frames import request_frame
 from headwater.core_log.protocol.messages.fetch import FetchRequest

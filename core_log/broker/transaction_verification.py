@@ -16,7 +16,6 @@ from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from headwater.core_log.protocol.produce_frames import ProduceFrame
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.replication.metadata import NO_LEADER, TRANSACTIONS_TOPIC
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 ABORTABLE_FROM = 11
 IMPLICIT_ADD_FROM = 12
 """From this version on, a transactional batch adds its partition to the transaction (KIP-890)."""
+
+Verdicts = Mapping[int, ErrorCode]
+"""By index, the verdict about each batch that was asked about."""
 
 NOT_NOW = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -144,38 +146,35 @@ class Verification:
     def __init__(
         self,
         broker: "Broker",
-        request: ProduceFrame,
-        opening: Mapping[int, BatchHeader],
+        transactional_id: str,
+        opening: Mapping[int, tuple[TopicPartition, BatchHeader]],
         version: int,
     ) -> None:
         """`opening`: by index, each batch that would start its producer's transaction."""
-        self._request, self.opening, self._version = request, opening, version
-        self._broker, parts = broker, request.parts
-        first = next(iter(opening.values()))
+        self._broker, self._transactional_id = broker, transactional_id
+        self.opening, self._version = opening, version
+        _, first = next(iter(opening.values()))
         self._producer = (first.producer_id, first.producer_epoch)
-        self._names = {
-            index: TopicPartition(broker.topic_name(parts[index].topic), parts[index].partition)
-            for index in opening
-        }
+        self._partitions = [at for at, _ in opening.values()]
         self._may_add = version >= IMPLICIT_ADD_FROM
 
-    def at_once(self) -> list[ErrorCode] | None:
-        """Returns the errors; None if the coordinator must store something first, or be asked
+    def at_once(self) -> Verdicts | None:
+        """Returns the verdicts; None if the coordinator must store something first, or be asked
         elsewhere."""
         found = self._broker.transactions.verify_or_add_at_once(
-            self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
+            self._transactional_id, *self._producer, self._partitions, may_add=self._may_add
         )
         return None if found is None else self._verdicts(found)
 
-    async def answer(self) -> list[ErrorCode]:
+    async def answer(self) -> Verdicts:
         """Returns the same; the caller appends before it awaits anything else."""
         since = {
             at: UnmarkedSince.now(partition, self._producer[0])
-            for at in self._names.values()
+            for at in self._partitions
             if (partition := self._broker.find_led(*at)) is not None
         }
         found = await self._broker.verifier.verify_or_add(
-            self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
+            self._transactional_id, *self._producer, self._partitions, may_add=self._may_add
         )
         overtaken = {
             at: ErrorCode.NOT_ENOUGH_REPLICAS
@@ -184,18 +183,10 @@ class Verification:
         }
         return self._verdicts({**found, **overtaken})
 
-    @property
-    def _transactional_id(self) -> str:
-        name = self._request.transactional_id
-        assert name is not None, "only transactions are verified"
-        return name
-
-    def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> list[ErrorCode]:
-        """Returns one error for each part of the request."""
-        verdicts = [ErrorCode.NONE] * len(self._request.parts)
-        for index, header in self.opening.items():
+    def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> Verdicts:
+        verdicts = {}
+        for index, (at, header) in self.opening.items():
             is_same = (header.producer_id, header.producer_epoch) == self._producer
-            verdict = answer[self._names[index]]
-            verdict = verdict if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            verdict = answer[at] if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
             verdicts[index] = in_words_of(verdict, self._version)
         return verdicts

@@ -6,11 +6,11 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from headwater.core_log.client.batch_sender import ALL_IN_SYNC, append_plainly
 from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.client.coordinators import Coordinators
 from headwater.core_log.client.fetcher import Fetcher
 from headwater.core_log.client.offsets import LogOffsets
+from headwater.core_log.client.producer import ALL_IN_SYNC, append_plainly
 from headwater.core_log.client.retry_policy import LOGGED_AFTER_S, RetryLoop
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.client.topics import ensure_topics, partition_count

@@ -1,7 +1,7 @@
 """Requests of a transactional writer to its coordinator."""
 
 from headwater.core_log.client.coordinators import Coordinates, Coordinators
-from headwater.core_log.client.producer_sequences import ProducerIdAndEpoch
+from headwater.core_log.client.producer import ProducerIdAndEpoch
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.model.log import Offsets, TopicPartition
 from headwater.core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

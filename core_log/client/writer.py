@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
-from headwater.core_log.client.batch_sender import BEFORE_IMPLICIT_ADD, append_once
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.producer_sequences import (
+from headwater.core_log.client.producer import (
+    BEFORE_IMPLICIT_ADD,
     BatchResult,
     ProducerIdAndEpoch,
     ProducerSequences,
     Sealed,
+    append_once,
 )
 from headwater.core_log.client.transactions import CoordinatorClient
 from headwater.core_log.foundation.errors import (

@@ -30,8 +30,9 @@ from headwater.core_log.broker.batch_validation import (
 from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Reply
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
-from headwater.core_log.broker.transaction_verification import Verification
+from headwater.core_log.broker.transaction_verification import Verdicts, Verification
 from headwater.core_log.foundation.errors import BatchRejected, HeadwaterError, LogRejected
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.produce import ProduceRequest
 from headwater.core_log.protocol.produce_frames import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.partition import Partition
 
 ZSTD_FROM = 7
+NO_VERDICTS: Verdicts = {}
 SMALL_BYTES = 64 << 10
 """A larger batch is synced together with the rest of its transaction."""
 
@@ -171,7 +173,7 @@ class ProduceAttempt:
     def append_verified(self) -> Answer | Awaitable[Answer]:
         """Asks the coordinator first for a batch that would start its producer's transaction
         there."""
-        if self.request.transactional_id is None or (asked := self.verification()) is None:
+        if (asked := self._verification()) is None:
             return self.append()
         verdicts = asked.at_once()
         if verdicts is not None:
@@ -180,21 +182,21 @@ class ProduceAttempt:
         return self._append_answered(asked)
 
     async def _append_answered(self, asked: Verification) -> Answer:
-        verdicts = [*await asked.answer()]
+        verdicts = {**await asked.answer()}
         for index, part in enumerate(self.request.parts):
             if index not in asked.opening and self._opening(part) is not None:
                 verdicts[index] = ErrorCode.NOT_ENOUGH_REPLICAS  # not verified: it was open before
         return self.append(verdicts)
 
-    def append(self, refused: Sequence[ErrorCode] = ()) -> Answer:
-        """Appends every partition's batch; `refused` has the errors of the verification."""
+    def append(self, verdicts: Verdicts = NO_VERDICTS) -> Answer:
+        """Appends every partition's batch."""
         request, acks = self.request, self.request.acks
         if acks not in (-1, 0, 1):
             return self._answer_all(ErrorCode.INVALID_REQUIRED_ACKS)
         waits: list[tuple[Partition, int, int]] = []
         now_ms = self.broker.clock.now_ms()
         for index, part in enumerate(request.parts):
-            code = refused[index] if refused else ErrorCode.NONE
+            code = verdicts.get(index, ErrorCode.NONE)
             if self.denied and self.denied[index]:
                 code = self.denied[index]
             self.answers.append(self._append_part(part, code, now_ms, waits))
@@ -316,15 +318,18 @@ class ProduceAttempt:
                 self.answers[index] = PartAnswer(ErrorCode.REQUEST_TIMED_OUT)
         self.reply.fulfil((self._finish(),))
 
-    def verification(self) -> Verification | None:
+    def _verification(self) -> Verification | None:
         """Returns the verification; None unless some batch would start its producer's transaction
         in its partition."""
+        broker, name = self.broker, self.request.transactional_id
+        if name is None:
+            return None
         opening = {
-            index: header
+            index: (TopicPartition(broker.topic_name(part.topic), part.partition), header)
             for index, part in enumerate(self.request.parts)
             if (header := self._opening(part)) is not None
         }
-        return Verification(self.broker, self.request, opening, self.version) if opening else None
+        return Verification(broker, name, opening, self.version) if opening else None
 
     def _opening(self, part: ProducePart) -> BatchHeader | None:
         partition = self.broker.find_led(part.topic, part.partition)

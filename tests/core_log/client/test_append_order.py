@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from headwater.core_log.client.producer_sequences import ProducerIdAndEpoch
+from headwater.core_log.client.producer import ProducerIdAndEpoch
 from headwater.core_log.client.writer import KafkaTransaction
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch

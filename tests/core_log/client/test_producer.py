@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.producer_sequences import (
+from headwater.core_log.client.producer import (
     SEQUENCE_MASK,
     BatchResult,
     ProducerIdAndEpoch,

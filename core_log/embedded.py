@@ -12,7 +12,7 @@ from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.client.kafka_log import dialling
-from headwater.core_log.client.local_security import security_at
+from headwater.core_log.client.settings import security_at
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.connection import Channel

@@ -4,8 +4,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.retry_policy import check
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.alter_user_scram_credentials import (

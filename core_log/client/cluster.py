@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from headwater.core_log.client.broker_errors import STALE_LEADER, check, refusal
 from headwater.core_log.client.gather import let_go
-from headwater.core_log.client.retry_policy import NoBroker, RetryLoop, UnknownTopic
+from headwater.core_log.client.retry_policy import (
+    STALE_LEADER,
+    NoBroker,
+    RetryLoop,
+    UnknownTopic,
+    check,
+    refusal,
+)
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.disk_space import HINT
 from headwater.core_log.foundation.errors import ConfigError, DiskFull, HeadwaterError, first_names

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.retry_policy import check
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.alter_partition_reassignments import (

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
-from headwater.core_log.client.broker_errors import STALE_COORDINATOR, check
 from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.retry_policy import STALE_COORDINATOR, check
 from headwater.core_log.links.connection import ConnectionLost
 from headwater.core_log.links.node import Node
 from headwater.core_log.protocol.error_codes import ErrorCode

@@ -5,10 +5,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.client.gather import first, together
 from headwater.core_log.client.offsets import EARLIEST, LATEST, LogOffsets
+from headwater.core_log.client.retry_policy import check
 from headwater.core_log.foundation.errors import CorruptLog, PositionLost, UnreadableBatch
 from headwater.core_log.links.connection import ConnectionLost, RetriableFailure
 from headwater.core_log.links.node import Node

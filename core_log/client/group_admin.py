@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.client.coordinators import Coordinates, Coordinators
+from headwater.core_log.client.retry_policy import check
 from headwater.core_log.foundation.errors import DecodeError, LogRejected
 from headwater.core_log.model.log import Offsets, TopicPartition
 from headwater.core_log.protocol.message import decode_record

@@ -13,7 +13,6 @@ from headwater.core_log.client.offsets import LogOffsets
 from headwater.core_log.client.producer import ALL_IN_SYNC, append_plainly
 from headwater.core_log.client.retry_policy import LOGGED_AFTER_S, RetryLoop
 from headwater.core_log.client.settings import KafkaSettings
-from headwater.core_log.client.topics import ensure_topics, partition_count
 from headwater.core_log.foundation.settings import SecuritySettings, TopicSettings
 from headwater.core_log.links.connection import connect
 from headwater.core_log.links.rpc import Dial
@@ -139,10 +138,10 @@ class KafkaLog:
         return self._cluster.problem
 
     async def ensure_topic(self, *topics: TopicSettings) -> None:
-        await ensure_topics(self._cluster, topics)
+        await self.topics.ensure(topics)
 
     async def partition_count(self, topic: str) -> int:
-        return await partition_count(self._cluster, topic)
+        return await self.topics.partition_count(topic)
 
     async def topic_id(self, topic: str) -> str:
         return str((await self.topics.describe(topic)).topic_id)

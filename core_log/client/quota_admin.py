@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.topics import TOPIC
+from headwater.core_log.client.retry_policy import check
+from headwater.core_log.client.topic_admin import TOPIC
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.replica_placement import (
     FOLLOWER_RATE,

@@ -1,8 +1,13 @@
-"""Settings of the connection to a Kafka-compatible cluster: addresses, waits and limits."""
+"""Settings of the connection to a Kafka-compatible cluster, and its security on the spot."""
+
+from pathlib import Path
 
 from pydantic import Field
 
-from headwater.core_log.foundation.settings import SecuritySettings, Settings
+from headwater.core_log.foundation.endpoint import Endpoint
+from headwater.core_log.foundation.settings import SecuritySettings, Settings, TlsSettings
+from headwater.core_log.security.cluster_secret import derive, read_secret_file
+from headwater.core_log.security.principal import LOCAL
 
 FIRST_ANSWER_MS = 2_000
 """Used by pipelines and commands, so that a wrong address is reported at once."""
@@ -51,3 +56,23 @@ class KafkaSettings(Settings):
     """How long an abort is retried; after that it is left to the cluster's own timeout."""
     replication_factor: int = Field(-1, ge=-1)
     """Replicas of each partition of topics created here; -1 leaves it to the cluster."""
+
+
+def security_at(endpoint: Endpoint) -> SecuritySettings:
+    """Returns the security of a connection to the owner of a data directory."""
+    return _security(endpoint.secret, endpoint.ca_file)
+
+
+def security_by_secret(secret_file: Path, tls: TlsSettings | None) -> SecuritySettings:
+    """The same from a broker's own settings, so that other brokers of its cluster are reached while
+    it does not run."""
+    newest = read_secret_file(secret_file)[0]
+    return _security(derive(newest, "local"), None if tls is None else str(tls.trusted_file))
+
+
+def _security(password: str | None, ca_file: str | None) -> SecuritySettings:
+    encryption = "PLAINTEXT" if ca_file is None else "SSL"
+    known = {"protocol": encryption, "ca_file": ca_file}
+    if password is not None:
+        known |= {"protocol": f"SASL_{encryption}", "user": LOCAL.name, "password": password}
+    return SecuritySettings.model_validate(known)

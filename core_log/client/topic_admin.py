@@ -1,20 +1,27 @@
-"""Topics for administrators: list, describe and change them."""
+"""Topics of a cluster: creates them, checks what there is, lists, describes and changes them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from headwater.core_log.client import topics
-from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.client.gather import together
+from headwater.core_log.client.retry_policy import UnknownTopic, check
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.foundation.errors import ConfigError, LogRejected
 from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.links.connection import RetriableFailure
 from headwater.core_log.model.log import Offsets, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
+)
+from headwater.core_log.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
 )
 from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -25,6 +32,7 @@ from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsReque
 from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
 )
 from headwater.core_log.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headwater.core_log.protocol.messages.incremental_alter_configs import (
@@ -34,6 +42,7 @@ from headwater.core_log.protocol.messages.incremental_alter_configs import (
 )
 from headwater.core_log.protocol.messages.metadata import MetadataResponseTopic
 
+TOPIC = 2  # a resource whose configuration is requested
 NAMES_ONLY = 5  # DeleteTopics: later versions name topics by id, too
 SET, UNSET = 0, 1  # operations of IncrementalAlterConfigs
 DYNAMIC_TOPIC = 1  # the source of a setting of this topic itself
@@ -84,7 +93,7 @@ class TopicAdmin:
         return await self._cluster.persist(attempt)
 
     async def config(self, name: str) -> list[TopicConfig]:
-        found = await topics.configs(self._cluster, name)
+        found = await self._configs(name)
         return [
             TopicConfig(each.name, each.value, each.config_source != DYNAMIC_TOPIC)
             for each in sorted(found.values(), key=lambda config: config.name)
@@ -95,7 +104,7 @@ class TopicAdmin:
         are gone nothing."""
         resources = [
             DescribeConfigsResource(
-                resource_type=topics.TOPIC, resource_name=name, configuration_keys=[key]
+                resource_type=TOPIC, resource_name=name, configuration_keys=[key]
             )
             for name in names
         ]
@@ -127,8 +136,104 @@ class TopicAdmin:
 
         return await self._cluster.persist(attempt)
 
+    async def ensure(self, topics: Sequence[TopicSettings]) -> None:
+        """Returns when every partition has a leader; raises ConfigError if a topic differs."""
+        made = await self._create_new(topics)
+        await together(self._ensure(topic, is_new=topic.name in made) for topic in topics)
+
+    async def _ensure(self, topic: TopicSettings, *, is_new: bool) -> None:
+        if is_new:
+            await self._until_there(topic.name, partitions_led=topic.partitions)
+        else:
+            await self._until_there(topic.name)
+            await self._check_same(topic)
+
+    async def _create_new(self, topics: Sequence[TopicSettings]) -> Set[str]:
+        """Creates all in one request, so that the broker syncs once for all. Returns the new
+        ones."""
+        made, wanted = set[str](), {topic.name: topic for topic in topics}
+
+        async def attempt() -> None:
+            request = CreateTopicsRequest(
+                topics=[_creatable(topic, self._cluster.settings) for topic in wanted.values()],
+                timeout_ms=self._cluster.settings.request_wait_ms_max,
+            )
+            for response in (await self._cluster.ask_any(request)).topics:
+                if ErrorCode(response.error_code) is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    check(response.error_code, message=response.error_message, topic=response.name)
+                    made.add(response.name)
+                wanted.pop(response.name, None)
+
+        await self._cluster.persist(attempt)
+        return made
+
+    async def partition_count(self, topic: str) -> int:
+        async def attempt() -> int:
+            return len((await self._cluster.topic(topic)).leaders)
+
+        return await self._cluster.persist(attempt)
+
+    async def _configs(
+        self, topic: str, keys: Iterable[str] | None = None
+    ) -> Mapping[str, DescribeConfigsResourceResult]:
+        """Returns the topic's configuration by Kafka's names, including defaults."""
+        names = None if keys is None else list(keys)
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=topic, configuration_keys=names
+        )
+        request = DescribeConfigsRequest(resources=[resource])
+
+        async def attempt() -> Mapping[str, DescribeConfigsResourceResult]:
+            response = (await self._cluster.ask_any(request)).results[0]
+            check(response.error_code, message=response.error_message, topic=topic)
+            return {config.name: config for config in response.configs}
+
+        return await self._cluster.persist(attempt)
+
+    async def _until_there(self, topic: str, *, partitions_led: int = 0) -> None:
+        """Waits until a new topic is known to every node."""
+
+        async def attempt() -> None:
+            try:
+                leaders = (await self._cluster.topic(topic)).leaders
+            except UnknownTopic as unknown:
+                raise RetriableFailure(
+                    "the topic is not known everywhere yet", topic=topic
+                ) from unknown
+            if partitions_led and (len(leaders) < partitions_led or min(leaders.values()) < 0):
+                raise RetriableFailure("the topic has no leaders yet", topic=topic)
+
+        await self._cluster.persist(attempt)
+
+    async def _check_same(self, topic: TopicSettings) -> None:
+        count = topic.partitions
+        if not topic.keeps_partitions:
+            count = await self.partition_count(topic.name)
+        if count != topic.partitions:
+            raise ConfigError(
+                "topic exists with another number of partitions",
+                hint=f"set partitions: {count}, or choose another topic",
+                topic=topic.name,
+                wanted=topic.partitions,
+                found=count,
+            )
+        if not topic.config:
+            return
+        found = await self._configs(topic.name, topic.config)
+        for name, wanted in topic.config.items():
+            value = found[name].value if name in found else None
+            if value is None or _parts(value) != _parts(wanted):
+                raise ConfigError(
+                    "topic exists with another configuration",
+                    hint=f"headwater topics config {topic.name} {name}={wanted}",
+                    topic=topic.name,
+                    config=name,
+                    wanted=wanted,
+                    found=value,
+                )
+
     async def create(self, topic: TopicSettings) -> None:
-        if not await topics.create_topics(self._cluster, [topic]):
+        if not await self._create_new([topic]):
             raise LogRejected("topic exists already", topic=topic.name)
 
     async def delete(self, name: str) -> None:
@@ -167,9 +272,7 @@ class TopicAdmin:
             for key, value in (set_to or {}).items()
         ]
         changes += [AlterableConfig(name=key, config_operation=UNSET, value=None) for key in unset]
-        resource = AlterConfigsResource(
-            resource_type=topics.TOPIC, resource_name=name, configs=changes
-        )
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=changes)
         request = IncrementalAlterConfigsRequest(resources=[resource])
 
         async def attempt() -> None:
@@ -198,6 +301,21 @@ class TopicAdmin:
             partition: await self._cluster.persist(partial(attempt, partition, offset))
             for partition, offset in before.items()
         }
+
+
+def _creatable(topic: TopicSettings, settings: KafkaSettings) -> CreatableTopic:
+    factor = topic.replication_factor
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=settings.replication_factor if factor < 0 else factor,
+        configs=[CreatableTopicConfig(name=k, value=v) for k, v in topic.config.items()],
+    )
+
+
+def _parts(value: str) -> set[str]:
+    """Returns the parts of a list: `compact,delete` and `delete, compact` are the same policy."""
+    return {part.strip() for part in value.split(",")}
 
 
 def _topic(response: MetadataResponseTopic) -> TopicDescription:

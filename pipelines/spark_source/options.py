@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from headwater.core_log.client.local_security import security_at
+from headwater.core_log.client.settings import security_at
 from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint, decode_endpoint
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import Isolation

@@ -146,7 +146,7 @@ class LogAddress:
 
         with freeze_imports():
             from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
-            from headwater.core_log.client.local_security import security_at
+            from headwater.core_log.client.settings import security_at
             from headwater.core_log.foundation.settings import SecuritySettings
 
         address = self.find()

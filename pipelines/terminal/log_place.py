@@ -95,7 +95,7 @@ def security_of_log(log: "LogSettings", *, data: Path, directory: Path) -> "Secu
     `directory`. An embedded one may authenticate; its owner says how, or else its own settings."""
     if log.type == "kafka":
         return log.security.beside(directory)
-    from headwater.core_log.client.local_security import security_at, security_by_secret
+    from headwater.core_log.client.settings import security_at, security_by_secret
     from headwater.core_log.foundation.settings import SecuritySettings
 
     if (owner := find_owner(data)) is not None:
@@ -213,7 +213,7 @@ async def log_as_found(loaded: "LoadedPipeline") -> "AsyncIterator[KafkaLog | No
 async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
     # Late, since a broker that starts needs neither a client nor pipelines.
     from headwater.core_log.client import KafkaLog, KafkaSettings
-    from headwater.core_log.client.local_security import security_at
+    from headwater.core_log.client.settings import security_at
     from headwater.pipelines.running.log_clients import kafka_settings
 
     settings = loaded.spec.log

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client import KafkaLog, KafkaSettings
-from headwater.core_log.client.local_security import security_at
+from headwater.core_log.client.settings import security_at
 from headwater.core_log.foundation.endpoint import FILE_NAME, decode_endpoint
 from headwater.core_log.foundation.errors import ConfigError, LogRejected, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings, SecuritySettings, TopicSettings

@@ -14,7 +14,7 @@ from headwater.connectors.files.line_parser import NotARow
 from headwater.connectors.files.schema_inference import InferredSchema, settled_type
 from headwater.connectors.files.settings import CsvSettings
 from headwater.connectors.files.whole_numbers import digits_lost, has_large, loses
-from headwater.core_log.rows.value_classes import misfit
+from headwater.core_log.rows.rejects import misfit
 
 WIDTH = re.compile(r"Expected (\d+) columns, got (\d+)")
 COLUMN = re.compile(r"In CSV column #(\d+)")

@@ -12,8 +12,8 @@ from pyarrow import json
 from headwater.connectors.files.line_parser import NotARow
 from headwater.connectors.files.schema_inference import InferredSchema, settled_type
 from headwater.connectors.files.whole_numbers import check_objects, widened_types
-from headwater.core_log.rows.column_types import type_text
-from headwater.core_log.rows.value_classes import misfit, misfit_in
+from headwater.core_log.rows.rejects import misfit, misfit_in
+from headwater.core_log.rows.schema_text import type_text
 
 OBJECT = re.compile(rb"\s*\{")
 BRACE, DEPTH_MAX = ord("{"), 60

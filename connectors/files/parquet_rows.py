@@ -11,8 +11,8 @@ from headwater.connectors.files.line_parser import as_batch
 from headwater.connectors.files.schema_inference import InferredSchema, settled_type
 from headwater.connectors.files.storage import RawFile
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.rows.column_types import type_text
-from headwater.core_log.rows.value_classes import misfit, scalar_class
+from headwater.core_log.rows.rejects import misfit, scalar_class
+from headwater.core_log.rows.schema_text import type_text
 
 BUFFER_BYTES = 1 << 20
 """Bytes of each column that are read at a time."""

@@ -19,7 +19,7 @@ from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.objects.store import ObjectGone
-from headwater.core_log.rows.column_types import parse_type
+from headwater.core_log.rows.schema_text import parse_type
 
 Value = TypeVar("Value")
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from headwater.connectors.files.contents import BrokenFile
 from headwater.core_log.foundation.errors import DecodeError, PositionLost
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.core_log.rows.column_types import parse_type, type_text
+from headwater.core_log.rows.schema_text import parse_type, type_text
 
 PART = "table/"
 

@@ -13,7 +13,7 @@ InputCompression = Literal["none", "gzip", "zstd"]
 
 
 def check_type(text: str) -> str:
-    from headwater.core_log.rows.column_types import parse_type
+    from headwater.core_log.rows.schema_text import parse_type
 
     try:
         parse_type(text)

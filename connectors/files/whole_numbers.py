@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.files.line_parser import NotARow
-from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.schema_text import type_text
 
 LONG = re.compile(rb"(?<![.\d])\d{8,}(?![.\deE])")
 """Text that lines of smaller numbers do not contain; others may contain it as well."""

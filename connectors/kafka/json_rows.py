@@ -16,11 +16,9 @@ import pyarrow.json as pj
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records.record_views import RecordColumns
-from headwater.core_log.rows.column_types import parse_type, type_text
-from headwater.core_log.rows.rejects import whole_or_rejected
-from headwater.core_log.rows.schema_text import schema_to_json
+from headwater.core_log.rows.rejects import misfit_in, whole_or_rejected
+from headwater.core_log.rows.schema_text import parse_type, schema_to_json, type_text
 from headwater.core_log.rows.settings import WireSettings
-from headwater.core_log.rows.value_classes import misfit_in
 
 BLOCK_BYTES_MAX = 1 << 30
 NO_ROW = "the value is not JSON object of this table's columns"

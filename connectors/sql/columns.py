@@ -9,10 +9,10 @@ from sqlalchemy.dialects import mysql as my
 
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import Column, TableSchema
-from headwater.core_log.rows.column_types import decimal_type
+from headwater.core_log.rows.schema_text import decimal_type
 from headwater.core_log.rows.text.bytes import from_hex
 from headwater.core_log.rows.text.datetime import text_to_times
-from headwater.core_log.rows.text.driver import text_to_booleans, value_text
+from headwater.core_log.rows.text.number import text_to_booleans, value_text
 
 
 def batch_of(schema: TableSchema, columns: Sequence[pa.Array]) -> pa.RecordBatch:

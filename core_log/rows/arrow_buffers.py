@@ -1,8 +1,10 @@
-"""Columns of bytes for numpy: one buffer of bytes, and where each value begins."""
+"""Columns of bytes for numpy: one buffer of bytes, and where each value begins; maps as keys and
+values."""
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
@@ -78,3 +80,11 @@ def integers(column: pa.Array) -> Int64Array:
         numbers = numbers.fill_null(0)
     found: Int64Array = numbers.to_numpy()
     return found
+
+
+def pairs_of(column: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Returns keys and values of all maps, and the number of entries of each map."""
+    offsets = column.offsets
+    first, count = offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py()
+    counts = pc.subtract(offsets[1:], offsets[:-1])
+    return column.keys.slice(first, count), column.items.slice(first, count), counts

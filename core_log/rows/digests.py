@@ -115,7 +115,7 @@ def _of_bytes(column: pa.Array) -> Digests:
     else:
         found = np.empty(len(lengths), np.uint64)
         words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
-        walk.gather(_to_fixed(data), _to_fixed(words), offsets, LOOPED_BYTES_MAX, found)
+        walk.digest(_to_fixed(data), _to_fixed(words), offsets, LOOPED_BYTES_MAX, found)
     for row in np.flatnonzero(lengths > LOOPED_BYTES_MAX).tolist():
         content = data[offsets[row] : offsets[row + 1]].tobytes()
         found[row] = int.from_bytes(blake2b(content, digest_size=WORD).digest(), "little")
@@ -172,12 +172,12 @@ def _walk() -> CompiledSpeed[Any]:
 
 
 def _load() -> Any:
-    from headwater.core_log.compiled import digest_kernels
+    from headwater.core_log.compiled import byte_kernels
 
     # Compiled at the first call, for the types of its arrays.
     data, found = np.zeros(4 * WORD, np.uint8), np.empty(2, np.uint64)
     words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
     offsets = np.array([0, 9, 12])
-    digest_kernels.gather(_to_fixed(data), _to_fixed(words), offsets, LOOPED_BYTES_MAX, found)
-    digest_kernels.mix(_to_fixed(found), np.empty(2, np.uint64))
-    return digest_kernels
+    byte_kernels.digest(_to_fixed(data), _to_fixed(words), offsets, LOOPED_BYTES_MAX, found)
+    byte_kernels.mix(_to_fixed(found), np.empty(2, np.uint64))
+    return byte_kernels

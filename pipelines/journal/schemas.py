@@ -12,8 +12,7 @@ from headwater.core_log.model.column_history import ColumnHistory, View
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.records.batch_header import Batch
-from headwater.core_log.rows.column_types import type_text
-from headwater.core_log.rows.schema_text import schema_from_json, schema_to_json
+from headwater.core_log.rows.schema_text import schema_from_json, schema_to_json, type_text
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.journal.commits import small_batch
 from headwater.pipelines.journal.generations import load_generations

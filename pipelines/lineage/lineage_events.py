@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.schema_text import type_text
 from headwater.pipelines.file.http_settings import OpenLineageSettings
 from headwater.pipelines.lineage.column_lineage import ColumnOrigin, TableLineage
 from headwater.pipelines.lineage.datasets import DatasetName

@@ -11,8 +11,8 @@ from headwater.core_log.foundation.errors import ConfigError, DecodeError
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.column_history import missing_text, missing_value
 from headwater.core_log.model.table_schema import Column, TableSchema
-from headwater.core_log.rows.column_types import parse_type, type_text
 from headwater.core_log.rows.rejects import failing_rows
+from headwater.core_log.rows.schema_text import parse_type, type_text
 from headwater.pipelines.transforms.expressions import (
     MS_MAX,
     ExpressionFailed,

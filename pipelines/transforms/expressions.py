@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
 from headwater.core_log.foundation.speed import unfreeze_at_exit
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.schema_text import type_text
 from headwater.pipelines.transforms.rows import at_table
 from headwater.pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
 

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
-from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.rejects import failing_rows
+from headwater.core_log.rows.schema_text import type_text
 from headwater.pipelines.transforms.rows import is_operation, rejection, with_columns
 
 

@@ -11,7 +11,7 @@ from headwater.core_log.foundation.errors import RebuildNeeded, RecordsRejected,
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.core_log.rows.value_classes import scalar_class
+from headwater.core_log.rows.rejects import scalar_class
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import EvolutionAction, EvolutionStep, holds, may_rename, steps
 from headwater.sinks.own_columns import (

@@ -21,8 +21,8 @@ from headwater.core_log.foundation.errors import (
     SinkUnavailable,
     failure_of,
 )
-from headwater.core_log.rows.column_types import type_text
-from headwater.core_log.rows.value_classes import scalar_class
+from headwater.core_log.rows.rejects import scalar_class
+from headwater.core_log.rows.schema_text import type_text
 from headwater.sinks.sql.change_buffer import BufferedChanges
 from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem
 from headwater.sinks.sql.settings import SqlSettings

@@ -13,7 +13,7 @@ from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.rows.text.bytes import from_hex
 from headwater.core_log.rows.text.datetime import from_database_text, text_to_times
-from headwater.core_log.rows.text.driver import text_to_booleans, value_text
+from headwater.core_log.rows.text.number import text_to_booleans, value_text
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.sql import nested_json
 

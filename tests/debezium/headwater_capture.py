@@ -16,7 +16,7 @@ from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.rows.codec import RowCodec, codec_for
-from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.schema_text import declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
 from headwater.pipelines.loops.ingest.table_topics import TopicRules

@@ -18,8 +18,7 @@ from headwater.connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADA
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.changes import ChangeBatch, Reject
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.rows.rejects import NAMED_MAX, failing_rows
-from headwater.core_log.rows.value_classes import misfit
+from headwater.core_log.rows.rejects import NAMED_MAX, failing_rows, misfit
 
 DIGEST_DIGITS = 16
 

@@ -10,7 +10,7 @@ from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.connectors.snapshot.row_keys import having_keys, own_copy
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import TableChanges
-from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.schema_text import declare_nan_columns
 
 TOUCHED_BYTES_MAX = 32 << 20
 """Limit of the bytes of streamed keys during one window: some millions of keys. It takes a

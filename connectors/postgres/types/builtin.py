@@ -27,7 +27,7 @@ from headwater.core_log.rows.arrow_buffers import (
     fixed_width_column,
     is_valid,
 )
-from headwater.core_log.rows.map_columns import AS_MAP, FORM, JSON, object_text
+from headwater.core_log.rows.converters.column import AS_MAP, FORM, JSON, object_text
 from headwater.core_log.rows.text.bytes import from_hex
 
 BITS = "io.debezium.data.Bits"

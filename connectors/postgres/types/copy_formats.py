@@ -21,7 +21,7 @@ from headwater.core_log.rows.arrow_buffers import (
     is_valid,
     numbers_column,
 )
-from headwater.core_log.rows.column_types import numpy_type
+from headwater.core_log.rows.schema_text import numpy_type
 from headwater.core_log.rows.text.bytes import HEX_DIGITS, to_hex
 from headwater.core_log.rows.text.datetime import INFINITE_DAYS, INFINITE_MS
 

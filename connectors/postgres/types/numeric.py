@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.postgres.types.column_reader import NAN, TypeReader, as_it_is
-from headwater.core_log.rows.column_types import decimal_type
+from headwater.core_log.rows.schema_text import decimal_type
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"

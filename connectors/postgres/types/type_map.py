@@ -24,7 +24,7 @@ from headwater.connectors.postgres.types.column_reader import (
 )
 from headwater.connectors.postgres.types.datetime import interval_reading
 from headwater.connectors.postgres.types.numeric import money_reading
-from headwater.core_log.rows.decimal_nan import as_text
+from headwater.core_log.rows.schema_text import decimals_as_text
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -135,7 +135,7 @@ class TypeMap:
         )
         if reading.read_text is None or self.settings.decimal == "precise":
             return plan
-        text = as_text(column)
+        text = decimals_as_text(column)
         return plan._replace(
             with_nan=plan._replace(
                 column=text, read=reading.read_text, unavailable=pa.scalar(None, text.type)

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.records.varint import read_varints
-from headwater.core_log.rows.avro.schema import AvroSchema
+
+AvroSchema = Any
+"""A name, a list of branches, or an object: an Avro schema parsed by `json`."""
 
 FLOATS = {"float": ("<f4", pa.float32()), "double": ("<f8", pa.float64())}
 
@@ -226,3 +229,26 @@ class _Columns:
         if (left[fresh] > ends[fresh] - found[fresh]).any():
             raise ValueError("an array is longer than its record")
         return going[left[going] > 0]
+
+
+def fit(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns Avro's column in its wire type; raises `ValueError` if it has another kind."""
+    if pa.types.is_null(column.type):
+        return column.cast(kind)
+    if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
+        members = [
+            fit(part, member.type) for part, member in zip(column.flatten(), kind, strict=True)
+        ]
+        mask = column.is_null() if column.null_count else None
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+    if pa.types.is_list(kind) and pa.types.is_list(column.type):
+        items = fit(column.flatten(), kind.value_type)
+        counts = pc.list_value_length(column).fill_null(0)
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+        mask = column.is_null() if column.null_count else None
+        return pa.ListArray.from_arrays(offsets, items, mask=mask)
+    if column.type == kind:
+        return column
+    if pa.types.is_integer(kind) and pa.types.is_integer(column.type):
+        return column.cast(kind)
+    raise ValueError("the column has another type")

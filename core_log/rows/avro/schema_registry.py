@@ -1,8 +1,10 @@
-"""A client of a schema registry with Confluent's HTTP API: schemas by id, ids by schema."""
+"""Avro schemas as Confluent's converter derives them from Kafka Connect's, and a client of the
+registry that numbers them, with Confluent's HTTP API."""
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
@@ -16,7 +18,8 @@ import pyarrow as pa
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import RegistryRejected, RegistryUnavailable, RowsRejected
 from headwater.core_log.rows.arrow_buffers import bytes_and_offsets
-from headwater.core_log.rows.avro.reader import AvroReader
+from headwater.core_log.rows.avro.reader import AvroReader, AvroSchema
+from headwater.core_log.rows.converters.converter import DECIMAL
 from headwater.core_log.rows.converters.row import refuse
 from headwater.core_log.rows.rejects import whole_or_rejected
 
@@ -24,6 +27,33 @@ CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 16 << 20
 SERVER_ERROR, TOO_MANY_REQUESTS, REQUEST_TIMEOUT = 500, 429, 408
+MAGIC = b"\x00"
+NUMBER_BYTES = 4
+FRAME_BYTES = len(MAGIC) + NUMBER_BYTES
+
+KnownRecords = dict[str, Any]
+"""The fields of each record by its full name."""
+
+PRIMITIVES = {
+    "boolean": "boolean",
+    "int8": "int",
+    "int16": "int",
+    "int32": "int",
+    "int64": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "bytes",
+}
+NARROW = {"int8", "int16"}
+"""Integer types that Avro lacks: a property names them."""
+LOGICAL_TYPES = {
+    "org.apache.kafka.connect.data.Date": "date",
+    "org.apache.kafka.connect.data.Time": "time-millis",
+    "org.apache.kafka.connect.data.Timestamp": "timestamp-millis",
+}
+DEFAULT_NAMESPACE, DEFAULT_NAME = "io.confluent.connect.avro", "ConnectDefault"
+DEFAULT_PRECISION = 64
 
 
 @dataclass(slots=True)
@@ -109,11 +139,6 @@ class SchemaRegistry:
         return urlsplit(self.address).netloc.rpartition("@")[2]
 
 
-MAGIC = b"\x00"
-NUMBER_BYTES = 4
-FRAME_BYTES = len(MAGIC) + NUMBER_BYTES
-
-
 def frame(number: int) -> bytes:
     return MAGIC + number.to_bytes(NUMBER_BYTES, "big")
 
@@ -157,3 +182,101 @@ def _read(
     except RowsRejected as error:
         reasons = {int(rows[index]): why for index, why in error.reasons.items()}
         raise RowsRejected(error.problem, reasons=reasons) from None
+
+
+def avro_schema(connect: Mapping[str, Any]) -> AvroSchema:
+    return _schema(connect, {})
+
+
+def _schema(connect: Mapping[str, Any], known: KnownRecords) -> AvroSchema:
+    """Returns the schema. `known` are the records that are already defined; they are only named
+    again."""
+    schema = _require(connect, known)
+    if not connect["optional"]:
+        return schema
+    return [schema, "null"] if "default" in connect else ["null", schema]
+
+
+def _require(connect: Mapping[str, Any], known: KnownRecords) -> AvroSchema:
+    if connect["type"] == "struct":
+        return _record(connect, known)
+    if connect["type"] == "array":
+        schema = {"type": "array", "items": _schema(connect["items"], known)}
+    elif connect["type"] == "map":
+        schema = {"type": "map", "values": _schema(connect["values"], known)}
+    else:
+        schema = {"type": PRIMITIVES[connect["type"]]}
+    schema |= _decimal(connect) | _properties(connect)
+    if connect["type"] in NARROW:
+        schema["connect.type"] = connect["type"]
+    if connect.get("name") in LOGICAL_TYPES:
+        schema["logicalType"] = LOGICAL_TYPES[connect["name"]]
+    return schema if len(schema) > 1 else schema["type"]
+
+
+def _decimal(connect: Mapping[str, Any]) -> dict[str, Any]:
+    if connect.get("name") != DECIMAL:
+        return {}
+    scale = int(connect["parameters"]["scale"])
+    precision = int(connect["parameters"].get("connect.decimal.precision", DEFAULT_PRECISION))
+    return {"scale": scale, "precision": precision, "logicalType": "decimal"}
+
+
+def _properties(connect: Mapping[str, Any]) -> dict[str, Any]:
+    found = {
+        f"connect.{name}": connect[name]
+        for name in ("version", "parameters", "default", "name")
+        if name in connect
+    }
+    if "name" in connect:
+        found["connect.name"] = legal_full_name(connect["name"])
+    return found
+
+
+def _record(connect: Mapping[str, Any], known: KnownRecords) -> AvroSchema:
+    plain = legal_full_name(connect.get("name", f"{DEFAULT_NAMESPACE}.{DEFAULT_NAME}"))
+    full, number = plain, 2
+    while full in known and known[full] != connect["fields"]:
+        full, number = f"{plain}{number}", number + 1  # another record of the same name
+    if full in known:
+        return full
+    known[full] = connect["fields"]
+    namespace, _, name = full.rpartition(".")
+    names = legal_names([each["field"] for each in connect["fields"]])
+    fields = [
+        _field(each, known, name=legal)
+        for each, legal in zip(connect["fields"], names, strict=True)
+    ]
+    record: dict[str, Any] = {"type": "record", "name": name}
+    if namespace:
+        record["namespace"] = namespace
+    return record | {"fields": fields} | _properties(connect)
+
+
+def _field(connect: Mapping[str, Any], known: KnownRecords, *, name: str) -> dict[str, Any]:
+    field = {"name": name, "type": _schema(connect, known)}
+    if "default" in connect or connect["optional"]:
+        field["default"] = connect.get("default")
+    return field
+
+
+def legal_full_name(name: str) -> str:
+    return ".".join(legal_name(part) for part in name.split("."))
+
+
+def legal_name(name: str) -> str:
+    """Returns the name with Avro's illegal characters replaced, as Debezium's adjustment mode
+    `avro` does it."""
+    replaced = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return replaced if re.match(r"[A-Za-z_]", replaced) else f"_{replaced}"
+
+
+def legal_names(names: Sequence[str]) -> list[str]:
+    """Returns legal names; names that would become equal get a number."""
+    found: list[str] = []
+    for name in names:
+        legal, number = legal_name(name), 2
+        while legal in found:
+            legal, number = f"{legal_name(name)}_{number}", number + 1
+        found.append(legal)
+    return found

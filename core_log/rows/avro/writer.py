@@ -1,16 +1,16 @@
 """Writes columns in Avro's binary encoding, joined in C++ like the JSON text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records import row_writer
 from headwater.core_log.records.row_writer import RowColumn, RowPart, ValueEncoding
-from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of
-from headwater.core_log.rows.map_columns import pairs_of
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of, pairs_of
 
 AvroPart: TypeAlias = RowPart | pa.Array
 """Bytes that every row has, or a column without nulls."""
@@ -102,3 +102,22 @@ def _blocks(column: pa.Array, items: Sequence[AvroPart], item_count: int) -> lis
     lengths = join([RowColumn(pa.array(counts), ValueEncoding.VARINT)], len(counts))
     heads = pc.if_else(pa.array(counts > 0), lengths, NOTHING)
     return [heads, blocks, b"\x00"]
+
+
+def encoded_parts(schema: TableSchema, columns: Mapping[str, pa.Array]) -> list[AvroPart]:
+    return [
+        part
+        for name, column in columns.items()
+        for part in value_parts(column, is_optional=name not in schema.key)
+    ]
+
+
+def zeros_where_null(column: pa.Array) -> pa.Array:
+    """Returns the column with zeros for nulls: a truncate has no row, and key columns have no
+    null."""
+    if not column.null_count:
+        return column
+    kind = column.type
+    if kind in (pa.string(), pa.binary()):
+        return column.fill_null("" if kind == pa.string() else b"")
+    return pc.if_else(column.is_valid(), column, pa.scalar(0).cast(kind))

@@ -1,5 +1,6 @@
 """The wire form of a table's columns: Debezium's types, names and modes."""
 
+import json
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -8,7 +9,6 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column
 from headwater.core_log.records.row_writer import ValueEncoding
-from headwater.core_log.rows import map_columns
 from headwater.core_log.rows.converters.converter import (
     CONNECT_NAMES,
     DECIMAL,
@@ -19,6 +19,10 @@ from headwater.core_log.rows.converters.time import temporal_form
 from headwater.core_log.rows.settings import WireSettings
 from headwater.core_log.rows.text import bytes, number
 
+JSON = "io.debezium.data.Json"
+FORM, AS_MAP = "form", "map"
+"""A parameter of JSON columns, and its value if the wire has a map for them."""
+MAP = pa.map_(pa.string(), pa.string())
 BITS = "io.debezium.data.Bits"
 VECTORS = ("io.debezium.data.DoubleVector", "io.debezium.data.FloatVector")
 WIDENED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
@@ -71,13 +75,30 @@ def _form(
 def _text_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> Converter:
     """Returns the converter of text, and of types that are kept as text because no type holds all
     their values."""
-    if parameters.get(map_columns.FORM) == map_columns.AS_MAP:
-        return Converter(
-            map_columns.MAP, to_wire=map_columns.to_maps, from_wire=map_columns.from_maps
-        )
+    if parameters.get(FORM) == AS_MAP:
+        return Converter(MAP, to_wire=_to_maps, from_wire=_from_maps)
     if semantic in (VARIABLE_SCALE, DECIMAL):
         return long_decimal_form(semantic, parameters, wire)
     return Converter(pa.string(), semantic, parameters)
+
+
+def _to_maps(column: pa.Array) -> pa.MapArray:
+    """Converts objects whose members are strings or null, one by one: few tables have them."""
+    return pa.array(
+        [None if text is None else list(json.loads(text).items()) for text in column.to_pylist()],
+        MAP,
+    )
+
+
+def _from_maps(column: pa.MapArray) -> pa.Array:
+    return pa.array(
+        [None if pairs is None else object_text(dict(pairs)) for pairs in column.to_pylist()],
+        pa.string(),
+    )
+
+
+def object_text(pairs: dict[str, str | None]) -> str:
+    return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
 
 
 def _through(middle: pa.DataType, kind: pa.DataType, wire: WireSettings) -> Converter:

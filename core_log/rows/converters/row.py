@@ -11,14 +11,13 @@ from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.table_schema import Column as SchemaColumn
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.row_writer import RowColumn, ValueEncoding
-from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.converters.column import form_of
 from headwater.core_log.rows.converters.converter import Converter
 from headwater.core_log.rows.json.writer import json_text
-from headwater.core_log.rows.rejects import UNFIT, whole_or_rejected
+from headwater.core_log.rows.rejects import UNFIT, misfit, scalar_class, whole_or_rejected
+from headwater.core_log.rows.schema_text import type_text
 from headwater.core_log.rows.settings import WireSettings
 from headwater.core_log.rows.text.datetime import check_moments
-from headwater.core_log.rows.value_classes import misfit, scalar_class
 
 Made = TypeVar("Made")
 Unpack = Callable[[pa.Array, pa.DataType], pa.Array]

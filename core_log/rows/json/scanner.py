@@ -15,9 +15,9 @@ from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.records.row_writer import quote
 from headwater.core_log.records.varint import Words
-from headwater.core_log.rows.column_types import numpy_type
 from headwater.core_log.rows.json.strict_reader import INTEGER_BITS, column_of, parse_nested
 from headwater.core_log.rows.rejects import UNFIT
+from headwater.core_log.rows.schema_text import numpy_type
 
 ROWS_MIN, WORTH_ROWS = 50, 20_000
 """Minimum of rows at a time, and in all, for which compiled code pays."""
@@ -73,12 +73,12 @@ class EventScanner:
 
     def events(self, values: RecordField) -> ScannedEvents | None:
         """Returns the events; None if one has an unusual form."""
-        from headwater.core_log.compiled import json_kernels, utf8_kernels
+        from headwater.core_log.compiled import byte_kernels, json_kernels
 
         count = len(values)
         data, words = _readable(values, self._slack)
         bytes_of = (data, words, values.starts, values.ends)
-        if not utf8_kernels.are_text(*bytes_of):
+        if not byte_kernels.are_text(*bytes_of):
             return None
         shape = (*bytes_of, self._names, self._about)
         rows, images = self._room(count), self._room(0)
@@ -104,11 +104,11 @@ class EventScanner:
 
     def objects(self, values: RecordField) -> list[pa.Array] | None:
         """Returns bare objects in the same way."""
-        from headwater.core_log.compiled import json_kernels, utf8_kernels
+        from headwater.core_log.compiled import byte_kernels, json_kernels
 
         data, words = _readable(values, self._slack)
         bytes_of = (data, words, values.starts, values.ends)
-        if not utf8_kernels.are_text(*bytes_of):
+        if not byte_kernels.are_text(*bytes_of):
             return None
         rows = self._room(len(values))
         shape = (*bytes_of, self._names, self._about)
@@ -224,13 +224,13 @@ def _readable(values: RecordField, slack: int) -> tuple[UInt8Array, Words]:
 
 def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: BoolArray | None) -> pa.StringArray:
     """Returns the text between the bounds."""
-    from headwater.core_log.compiled import utf8_kernels
+    from headwater.core_log.compiled import byte_kernels
 
     offsets = np.zeros(len(bounds) // 2 + 1, np.int32)
     np.cumsum(bounds[1::2] - bounds[::2], out=offsets[1:])
     texts = np.empty(int(offsets[-1]) + WORD_BYTES, np.uint8)
     room: Words = np.ndarray((len(texts) - WORD_BYTES + 1,), "<u8", buffer=texts, strides=(1,))
-    utf8_kernels.gather(words, bounds, offsets, room)
+    byte_kernels.gather_texts(words, bounds, offsets, room)
     validity = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
     found: pa.StringArray = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)

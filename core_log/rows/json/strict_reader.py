@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import RowsRejected
-from headwater.core_log.rows.column_types import type_text
-from headwater.core_log.rows.rejects import UNFIT
+from headwater.core_log.rows.rejects import UNFIT, value_class
+from headwater.core_log.rows.schema_text import type_text
 from headwater.core_log.rows.text.bytes import from_base64
-from headwater.core_log.rows.value_classes import value_class
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """Debezium's strings for floats that JSON has no numbers for."""

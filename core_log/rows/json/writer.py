@@ -15,7 +15,7 @@ from headwater.core_log.records.row_writer import (
     merge_constants,
     quote,
 )
-from headwater.core_log.rows.map_columns import pairs_of
+from headwater.core_log.rows.arrow_buffers import pairs_of
 from headwater.core_log.rows.text.bytes import to_base64
 
 EMPTY = pa.scalar("", pa.string())

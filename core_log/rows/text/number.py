@@ -1,7 +1,9 @@
-"""Columns of decimals as text, as two's complement bytes, and back; floats as Java has them."""
+"""Columns of decimals as text, as two's complement bytes, and back; floats as Java has them; and
+values of the drivers of databases."""
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,7 @@ EMPTY = pa.scalar("", pa.string())
 PLAIN_MIN, PLAIN_MAX = 1e-3, 1e7
 """Between them Java writes a float without an exponent."""
 FLOAT = r"^(?P<sign>-?)(?P<whole>[0-9]+)(?:\.(?P<fraction>[0-9]+))?(?:e\+?(?P<exponent>-?[0-9]+))?$"
+TRUE, FALSE = pa.array(["t", "1", "true"]), pa.array(["f", "0", "false"])
 
 
 def decimal_to_text(column: pa.Array) -> pa.Array:
@@ -253,3 +256,21 @@ def _scientific(text: pa.Array) -> pa.Array:
         sign, pc.utf8_slice_codeunits(significant, 0, 1), ".",
         pc.if_else(pc.equal(rest, ""), "0", rest), "E", power.cast(pa.string()), EMPTY,
     )  # fmt: skip
+
+
+def value_text(value: Any) -> str | None:
+    """Returns the text of a value that a driver returned; a decimal has no exponent."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode()
+    return format(value, "f") if hasattr(value, "as_tuple") else str(value)
+
+
+def text_to_booleans(texts: pa.StringArray) -> pa.BooleanArray:
+    """Raises `ValueError` for other numbers: MySQL's `tinyint(1)` can hold any small number."""
+    words = pc.utf8_lower(texts)
+    is_true, is_false = (pc.is_in(words, value_set=each) for each in (TRUE, FALSE))
+    if pc.any(pc.invert(pc.or_(pc.or_(is_true, is_false), words.is_null()))).as_py():
+        raise ValueError("the text is neither true nor false")
+    return pc.if_else(words.is_valid(), is_true, None)

@@ -33,7 +33,7 @@ from headwater.core_log.rows.codec import (
     RowCodec,
     codec_for,
 )
-from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.schema_text import declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.journal.generations import Generations
 from headwater.pipelines.journal.schemas import (

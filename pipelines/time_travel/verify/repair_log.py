@@ -16,7 +16,7 @@ from headwater.core_log.model.log import Log, TopicPartition, Transaction, Write
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression
 from headwater.core_log.rows.codec import codec_for
-from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.schema_text import declare_nan_columns
 from headwater.pipelines.dead_letters.redrive import is_overtaken, records_of
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.commits import (

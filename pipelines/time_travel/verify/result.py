@@ -19,8 +19,8 @@ from headwater.core_log.foundation.errors import (
     failure_of,
 )
 from headwater.core_log.model.changes import Operation, TableChanges
-from headwater.core_log.rows.decimal_nan import declare_nan_columns
 from headwater.core_log.rows.digests import Digests
+from headwater.core_log.rows.schema_text import declare_nan_columns
 from headwater.pipelines.loops.deliver.slice_reader import RecordOffset
 from headwater.pipelines.time_travel.history.cut_points import CutPoint
 from headwater.pipelines.time_travel.verify.keyed_diff import ComparisonResult

@@ -17,7 +17,7 @@ from headwater.core_log.model.changes import Operation, Positions, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.rows.codec import RowCodec, codec_for
-from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.schema_text import declare_nan_columns
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import StoredReplacement

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.core_log.rows.column_types import decimal_type
+from headwater.core_log.rows.schema_text import decimal_type
 from headwater.sinks.sql.bind_values import statements, value_lists
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,

@@ -13,7 +13,7 @@ from headwater.core_log.foundation.tcp_keepalive import (
     UNACKNOWLEDGED_MS_MAX,
 )
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.core_log.rows.column_types import decimal_type
+from headwater.core_log.rows.schema_text import decimal_type
 from headwater.sinks.sql.bind_values import copy_text
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,

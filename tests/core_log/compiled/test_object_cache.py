@@ -33,11 +33,11 @@ FACTORS = np.array([1, 10, 100], np.int64)
 PROGRAM = """
 import sys
 import numpy as np
-from headwater.core_log.compiled import utf8_kernels
+from headwater.core_log.compiled import byte_kernels
 data = np.frombuffer(b"some text and more of it", np.uint8)
 words = np.ndarray((len(data) - 7,), "<u8", buffer=data, strides=(1,))
 place = np.zeros(1, np.int64)
-print(utf8_kernels.are_text(data, words, place, place + 9), "numba" in sys.modules)
+print(byte_kernels.are_text(data, words, place, place + 9), "numba" in sys.modules)
 """
 
 

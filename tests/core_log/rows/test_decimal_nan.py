@@ -12,7 +12,7 @@ from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.rows.codec import codec_for
-from headwater.core_log.rows.decimal_nan import as_text, declare_nan_columns
+from headwater.core_log.rows.schema_text import decimals_as_text, declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.avro.registry_fake import RegistryFake, running_registry
 from tests.core_log.rows.tables import NOW_US, changes, table
@@ -38,7 +38,9 @@ def told(schema: TableSchema, rows: Sequence[dict[str, Any]]) -> TableChanges:
 
 
 def with_text(schema: TableSchema) -> TableSchema:
-    columns = (column if column.name == "id" else as_text(column) for column in schema.columns)
+    columns = (
+        column if column.name == "id" else decimals_as_text(column) for column in schema.columns
+    )
     return replace(schema, columns=tuple(columns))
 
 

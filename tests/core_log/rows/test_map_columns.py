@@ -13,10 +13,9 @@ import pytest
 from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
-from headwater.core_log.rows.avro.schema import avro_schema
+from headwater.core_log.rows.avro.schema_registry import avro_schema
 from headwater.core_log.rows.codec import codec_for
-from headwater.core_log.rows.converters.column import form_of
-from headwater.core_log.rows.map_columns import AS_MAP, FORM, JSON
+from headwater.core_log.rows.converters.column import AS_MAP, FORM, JSON, form_of
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.avro.registry_fake import RegistryFake, running_registry
 from tests.core_log.rows.tables import NOW_US, changes, table

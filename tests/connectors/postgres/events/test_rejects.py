@@ -9,7 +9,7 @@ from headwater.connectors.postgres.types.column_reader import ColumnPlan
 from headwater.core_log.model.changes import ChangeBatch
 from headwater.core_log.model.table_schema import Column, TableId
 from headwater.core_log.rows.codec import codec_for
-from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.schema_text import declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from tests.databases import Guest
 from tests.debezium.headwater_capture import LAST, reading

@@ -19,7 +19,7 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column
-from headwater.core_log.rows.avro.schema import avro_schema, legal_names
+from headwater.core_log.rows.avro.schema_registry import avro_schema, legal_names
 from headwater.core_log.rows.codec import TRUNCATE_KEY, RowCodec, codec_for
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.avro.registry_fake import RegistryFake, running_registry

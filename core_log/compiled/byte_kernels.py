@@ -1,4 +1,4 @@
-"""Compiled UTF-8 checks and copies of text in one buffer."""
+"""Compiled passes over columns of bytes: digests, UTF-8 checks, copies of texts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,45 @@ from headwater.core_log.records.varint import Words
 
 WORD_BYTES = 8
 TOPS = np.uint64(0x8080808080808080)
+STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
+MIX_1, MIX_2 = np.uint64(0xBF58_476D_1CE4_E5B9), np.uint64(0x94D0_49BB_1331_11EB)
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
+
+
+@_compiled
+def _mix(bits: Any) -> Any:
+    bits = (bits ^ (bits >> np.uint64(30))) * MIX_1
+    bits = (bits ^ (bits >> np.uint64(27))) * MIX_2
+    return bits ^ (bits >> np.uint64(31))
+
+
+@_compiled
+def mix(numbers: Words, found: Words) -> Any:
+    """Fills `found` with the mixed digests."""
+    for row in range(len(numbers)):
+        found[row] = _mix(numbers[row])
+
+
+@_compiled
+def digest(
+    data: UInt8Array, words: Words, offsets: Int64Array, bytes_max: int, found: Words
+) -> Any:
+    """Digests word by word. `words` are the eight bytes at each byte; values longer than
+    `bytes_max` count by length only."""
+    for row in range(len(found)):
+        at, end = offsets[row], offsets[row + 1]
+        total = np.uint64(end - at) * STEP
+        if end - at <= bytes_max:
+            while end - at >= WORD_BYTES:
+                total = _mix(total * MIX_1 + words[at])
+                at += WORD_BYTES
+            if at < end:
+                word = np.uint64(0)
+                for index in range(end - at):
+                    word |= np.uint64(data[at + index]) << np.uint64(8 * index)
+                total = _mix(total * MIX_1 + word)
+        found[row] = total
 
 
 @_compiled
@@ -65,7 +102,7 @@ def _is_text(  # noqa: C901 - one table of the standard
 
 
 @_compiled
-def gather(words: Words, bounds: Int32Array, offsets: Int32Array, texts: Words) -> Any:
+def gather_texts(words: Words, bounds: Int32Array, offsets: Int32Array, texts: Words) -> Any:
     """Copies the bytes between the bounds to the offsets. Each word is stored whole; the next one
     overwrites the surplus."""
     for row in range(len(offsets) - 1):

@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.core_log.rows.column_types import parse_type, type_text
-from headwater.core_log.rows.schema_text import schema_from_json, schema_to_json
+from headwater.core_log.rows.schema_text import (
+    parse_type,
+    schema_from_json,
+    schema_to_json,
+    type_text,
+)
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import NAMES, kinds
 

@@ -14,16 +14,6 @@ _LOCKSTEP_BATCHES_MIN = 48  # fewer batches are read faster one after another
 
 
 @dataclass(frozen=True, slots=True)
-class RecordSections:
-    """The records sections of batches in one buffer; one row per batch."""
-
-    data: UInt8Array
-    starts: Int64Array
-    ends: Int64Array
-    counts: Int64Array
-
-
-@dataclass(frozen=True, slots=True)
 class RecordFields:
     """One row per record: its numbers and the positions of its fields; length -1 is null."""
 
@@ -40,12 +30,13 @@ class RecordFields:
     header_starts: Int64Array
 
 
-def read_fields(sections: RecordSections) -> RecordFields:
-    """Returns the fields. Only finding the records is serial; each field is read for all records at
-    once."""
-    starts, ends = record_bounds(sections)
-    section = np.repeat(np.arange(len(sections.counts)), sections.counts)
-    return read_fields_at(sections.data, section, starts, ends)
+def read_fields(
+    data: UInt8Array, starts: Int64Array, ends: Int64Array, counts: Int64Array
+) -> RecordFields:
+    """Returns the fields of the records in the sections between `starts` and `ends`, one section
+    per batch. Only finding the records is serial; each field is read for all records at once."""
+    bounds = _record_bounds(data, starts, ends, counts)
+    return read_fields_at(data, np.repeat(np.arange(len(counts)), counts), *bounds)
 
 
 def read_fields_at(
@@ -56,9 +47,9 @@ def read_fields_at(
     timestamp_deltas, timestamp_ends = read_varints(data, bodies + 1)
     offset_deltas, position = read_varints(data, timestamp_ends)
     key_lengths, key_starts = read_varints(data, position)
-    check_lengths(key_lengths, key_starts, ends)
+    _check_lengths(key_lengths, key_starts, ends)
     value_lengths, value_starts = read_varints(data, key_starts + key_lengths.clip(0))
-    check_lengths(value_lengths, value_starts, ends)
+    _check_lengths(value_lengths, value_starts, ends)
     header_starts = value_starts + value_lengths.clip(0)
     if (header_starts >= ends).any():
         raise DecodeError("record ends before its headers")
@@ -77,55 +68,55 @@ def read_fields_at(
     )
 
 
-def check_lengths(lengths: Int64Array, starts: Int64Array, ends: Int64Array) -> None:
+def _check_lengths(lengths: Int64Array, starts: Int64Array, ends: Int64Array) -> None:
     """Raises unless each field from `starts` fits before `ends`; -1 stands for null."""
     if ((lengths < -1) | (lengths > ends - starts)).any():
         raise DecodeError("field is longer than its record")
 
 
-def record_bounds(sections: RecordSections) -> tuple[Int64Array, Int64Array]:
+def _record_bounds(
+    data: UInt8Array, starts: Int64Array, ends: Int64Array, counts: Int64Array
+) -> tuple[Int64Array, Int64Array]:
     """Returns where each record begins and ends; raises unless every batch is exactly full."""
-    counts = sections.counts
-    if ((counts < 0) | (counts > (sections.ends - sections.starts) // RECORD_BYTES_MIN)).any():
+    if ((counts < 0) | (counts > (ends - starts) // RECORD_BYTES_MIN)).any():
         raise DecodeError("batch cannot hold its records")
     firsts = np.cumsum(counts) - counts
-    starts = np.empty(int(counts.sum()), dtype=np.int64)
-    walked, heads = _walk_in_lockstep(sections, firsts, starts)
+    found = np.empty(int(counts.sum()), dtype=np.int64)
+    walked, heads = _walk_in_lockstep(data, starts, counts, firsts, found)
     for row in np.flatnonzero(counts > walked).tolist():
         begin, end = int(firsts[row] + walked[row]), int(firsts[row] + counts[row])
-        position, limit = int(heads[row]), int(sections.ends[row])
-        walk = _walk(sections.data[position:limit].tobytes(), position)
+        position, limit = int(heads[row]), int(ends[row])
+        walk = _walk(data[position:limit].tobytes(), position)
         try:
-            starts[begin:end] = np.fromiter(walk, np.int64, end - begin)
+            found[begin:end] = np.fromiter(walk, np.int64, end - begin)
         except ValueError as error:
             raise DecodeError("batch ends before its last record") from error
-    return starts, _check_bounds(sections, firsts, starts)
-
-
-def _check_bounds(sections: RecordSections, firsts: Int64Array, starts: Int64Array) -> Int64Array:
-    """Raises unless each end is the start of the next record or the end of the batch."""
-    lengths, bodies = read_varints(sections.data, starts)
-    if ((lengths < RECORD_BYTES_MIN - 1) | (lengths > len(sections.data))).any():
+    lengths, bodies = read_varints(data, found)
+    if ((lengths < RECORD_BYTES_MIN - 1) | (lengths > len(data))).any():
         raise DecodeError("record has an impossible length")
-    ends = bodies + lengths
-    filled = sections.counts > 0
-    expected = np.append(starts[1:], 0)
-    expected[(firsts + sections.counts - 1)[filled]] = sections.ends[filled]
-    if (ends != expected).any() or (sections.ends != sections.starts)[~filled].any():
+    filled = counts > 0
+    expected = np.append(found[1:], 0)
+    expected[(firsts + counts - 1)[filled]] = ends[filled]
+    record_ends = bodies + lengths
+    if (record_ends != expected).any() or (ends != starts)[~filled].any():
         raise DecodeError("records do not fill their batch exactly")
-    return ends
+    return found, record_ends
 
 
 def _walk_in_lockstep(
-    sections: RecordSections, firsts: Int64Array, starts: Int64Array
+    data: UInt8Array,
+    section_starts: Int64Array,
+    counts: Int64Array,
+    firsts: Int64Array,
+    starts: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:
     """Advances one record in every batch at a time, while enough batches have one left.
 
     Returns the number of records found in each batch, and where its next one begins.
     """
-    order = np.argsort(-sections.counts, kind="stable")
-    remaining, indices = sections.counts[order], firsts[order]
-    heads, last = sections.starts[order], len(sections.data) - 2
+    order = np.argsort(-counts, kind="stable")
+    remaining, indices = counts[order], firsts[order]
+    heads, last = section_starts[order], len(data) - 2
     steps = int(remaining[_LOCKSTEP_BATCHES_MIN - 1]) if len(order) >= _LOCKSTEP_BATCHES_MIN else 0
     active, position = len(order), np.minimum(heads, last)
     for step in range(steps):
@@ -135,9 +126,9 @@ def _walk_in_lockstep(
             position = position[:active]
         starts[indices[:active]] = position
         indices += 1
-        stride = _STRIDES.take(read_pairs(sections.data, position))
+        stride = _STRIDES.take(read_pairs(data, position))
         if not stride.all():
-            length, body = read_varints(sections.data, position)
+            length, body = read_varints(data, position)
             stride = body + length.clip(0, last) - position
         position = np.minimum(position + stride, last)
     heads[:active] = position

@@ -28,7 +28,7 @@ from headwater.core_log.records.compression import (
     decompress_into,
 )
 from headwater.core_log.records.record_codec import UNREADABLE, find_unreadable, iterate_batches
-from headwater.core_log.records.record_fields import RecordSections, read_fields
+from headwater.core_log.records.record_fields import RECORD_BYTES_MIN, read_fields
 from headwater.core_log.records.record_headers import header_column
 
 COMPILED_RECORDS_MIN = 500
@@ -252,7 +252,7 @@ def _locate(packed: Sequence[_Packed], scratch: RecordScratch, *, from_offset: i
     memory, ends = _decompress(packed, scratch)
     starts = np.append(0, ends[:-1]) if len(ends) else ends
     counts = np.array([each.header.record_count for each in packed], dtype=np.int64)
-    found, section = _find(memory, RecordSections(memory, starts, ends, counts))
+    found, section = _find(memory, starts, ends, counts)
     heads = [_numbers_of(each.header) for each in packed]
     numbers = np.array(heads, dtype=np.int64).reshape(-1, 4).T
     base_offsets, last_deltas, base_times, append_times = numbers
@@ -300,19 +300,20 @@ def _unpack(packed: _Packed) -> _Packed:
     return packed._replace(whole=whole, size=len(whole))
 
 
-def _find(data: UInt8Array, sections: RecordSections) -> tuple[Int64Array, Int64Array]:
+def _find(
+    data: UInt8Array, starts: Int64Array, ends: Int64Array, counts: Int64Array
+) -> tuple[Int64Array, Int64Array]:
     """Returns the numbers of all records, and the section of each."""
-    room = (sections.ends - sections.starts) // 7
-    if ((sections.counts < 0) | (sections.counts > room)).any():
+    if ((counts < 0) | (counts > (ends - starts) // RECORD_BYTES_MIN)).any():
         raise DecodeError("batch cannot hold its records")
-    total = int(sections.counts.sum())
-    section = np.repeat(np.arange(len(sections.counts)), sections.counts)
+    total = int(counts.sum())
+    section = np.repeat(np.arange(len(counts)), counts)
     walk = _load_compiled(total)
     if walk is not None:
         found: Int64Array = np.empty((8, total), np.int64)
-        if walk.locate(data, sections.starts, sections.ends, sections.counts, found):
+        if walk.locate(data, starts, ends, counts, found):
             return found, section
-    fields = read_fields(sections)
+    fields = read_fields(data, starts, ends, counts)
     found = np.stack(
         (
             fields.offset_deltas,

@@ -21,7 +21,6 @@ from headwater.core_log.records.batch_header import (
 from headwater.core_log.records.compression import Buffer, decompress
 from headwater.core_log.records.record_fields import (
     RecordFields,
-    RecordSections,
     read_fields,
     read_fields_at,
 )
@@ -257,7 +256,7 @@ def _chunk_records(
     limits = chunk.ends[rows] if ends is None else ends
     counts = chunk.column("record_count")[rows]
     try:
-        fields = read_fields(RecordSections(np.frombuffer(data, np.uint8), starts, limits, counts))
+        fields = read_fields(np.frombuffer(data, np.uint8), starts, limits, counts)
     except DecodeError as error:
         if len(rows) == 1:
             raise chunk.damage(int(rows[0]), str(error)) from error

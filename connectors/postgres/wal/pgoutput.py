@@ -1,5 +1,6 @@
 """Decodes the stream of a replication slot: frames and pgoutput's messages into WAL batches."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from struct import Struct
 
@@ -39,6 +40,7 @@ from headwater.connectors.postgres.wal.messages import (
 )
 from headwater.connectors.postgres.wal.small_batch_decoder import (
     FEW_FRAMES,
+    Unusual,
     few_transactions,
     whole_of_few,
 )
@@ -165,21 +167,22 @@ class PgoutputDecoder:
         if not count:
             return None
         used = int(self._starts[count]) if count < len(self._starts) else self._walked
-        messages = MessageColumns(buffer, self._starts[:count], self._tags[:count], used)
-        few = self._few(messages) if count <= self._few_frames else None
-        wal_batch = few or self._wal_batch(messages)
+        starts, tags = self._starts[:count], self._tags[:count]
+        wal_batch = None
+        if count <= self._few_frames and self._open is None:
+            content = buffer[:used].tobytes()
+            with suppress(Unusual):
+                wal_batch = few_transactions(
+                    content, starts.tolist(), tags.tolist(), self._relations, self._position
+                )
+        if wal_batch is None:
+            wal_batch = self._wal_batch(MessageColumns(buffer, starts, tags, used))
+        if wal_batch.position is not None:
+            self._position = wal_batch.position
         self._starts, self._tags = self._starts[count:] - used, self._tags[count:]
         self._walked, self._whole = self._walked - used, 0
         self.bytes_wanted = max(0, self.bytes_wanted - used)
         self.bytes_used = used
-        return wal_batch
-
-    def _few(self, messages: MessageColumns) -> WalBatch | None:
-        if self._open is not None:
-            return None
-        wal_batch = few_transactions(messages, self._relations, self._position)
-        if wal_batch is not None and wal_batch.position is not None:
-            self._position = wal_batch.position
         return wal_batch
 
     def _wal_batch(self, messages: MessageColumns) -> WalBatch:

@@ -22,7 +22,6 @@ from headwater.connectors.postgres.wal.messages import (
     OLD,
     OUT_OF_STEP,
     UPDATE,
-    MessageColumns,
 )
 from headwater.connectors.postgres.wal.wal_batch import (
     NO_OLD,
@@ -43,7 +42,7 @@ _LSN_AT = 6
 """In a frame, for WAL data and keepalives alike."""
 
 
-class _Unusual(Exception):
+class Unusual(Exception):
     """Raised for a rare or invalid message."""
 
 
@@ -62,27 +61,18 @@ def whole_of_few(tags: UInt8Array, is_open: bool) -> tuple[int, bool]:
 
 
 def few_transactions(
-    messages: MessageColumns, relations: Mapping[int, Relation], position: int
-) -> WalBatch | None:
-    """Returns the transactions; None if one is not whole, or has anything rare or invalid, which is
-    left to the decoder by columns."""
-    try:
-        return _wal_batch(messages, relations, position)
-    except _Unusual:
-        return None
-
-
-def _wal_batch(
-    messages: MessageColumns, relations: Mapping[int, Relation], position: int
+    content: bytes,
+    starts: Sequence[int],
+    tags: Sequence[int],
+    relations: Mapping[int, Relation],
+    position: int,
 ) -> WalBatch:
-    stops = messages.stops.tolist()
-    content = messages.buffer[: stops[-1]].tobytes()
+    """Returns the transactions of whole frames; raises `Unusual` if one is not whole or has
+    anything rare or invalid, which is left to the decoder by columns."""
     begun, ends = list[tuple[int, int, int, int]](), list[int]()
     rows, numbers = dict[int, list[list[str | None]]](), dict[int, list[tuple[int, ...]]]()
     index, is_wanted = 0, False
-    for start, stop, tag in zip(
-        messages.starts.tolist(), stops, messages.tags.tolist(), strict=True
-    ):
+    for start, stop, tag in zip(starts, [*starts[1:], len(content)], tags, strict=True):
         is_open = len(begun) > len(ends)
         if tag == KEEPALIVE and not is_open and stop - start >= _LSN_AT + _KEEPALIVE.size:
             reached, _, wants = _KEEPALIVE.unpack_from(content, start + _LSN_AT)
@@ -104,16 +94,16 @@ def _wal_batch(
             relation = relations.get(oid)
             kinds = (KEY, OLD) if tag == DELETE else (NEW,)  # an update may contain the row before
             if relation is None or count != len(relation.columns) or kind not in kinds:
-                raise _Unusual
+                raise Unusual
             rows.setdefault(oid, []).append(_values(content, at + _ROW.size, stop, count))
             [lsn] = _PLACE.unpack_from(content, start + _LSN_AT)
             old_kind = NO_OLD if kind == NEW else kind
             numbers.setdefault(oid, []).append((tag, old_kind, lsn, len(begun) - 1, index))
             index += 1
         else:
-            raise _Unusual
+            raise Unusual
     if len(begun) > len(ends):
-        raise _Unusual
+        raise Unusual
     changes = tuple(_changes(relations[oid], rows[oid], numbers[oid]) for oid in sorted(rows))
     return WalBatch(_transactions(begun, ends), changes, position, is_wanted=is_wanted)
 
@@ -150,21 +140,21 @@ def _values(content: bytes, at: int, stop: int, count: int) -> list[str | None]:
     values = list[str | None]()
     for _ in range(count):
         if at >= stop:
-            raise _Unusual
+            raise Unusual
         mark, at = content[at], at + 1
         if mark == NULL:
             values.append(None)
             continue
         end = at + 4 + _LENGTH.unpack_from(content, at)[0] if at + 4 <= stop else stop + 1
         if mark != TEXT or end > stop:
-            raise _Unusual
+            raise Unusual
         try:
             values.append(content[at + 4 : end].decode())
         except UnicodeDecodeError:
-            raise _Unusual from None
+            raise Unusual from None
         at = end
     if at != stop:
-        raise _Unusual
+        raise Unusual
     return values
 
 
@@ -172,5 +162,5 @@ def _body(start: int, stop: int, size: int) -> int:
     """Returns where the content begins, after the letter of its message."""
     at = start + HEAD_BYTES + LETTER_BYTES
     if at + size > stop:
-        raise _Unusual
+        raise Unusual
     return at

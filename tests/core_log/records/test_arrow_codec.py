@@ -24,7 +24,7 @@ from headwater.core_log.records.record_codec import (
     encode_varint,
     iterate_batches,
 )
-from headwater.core_log.records.record_fields import RecordSections, read_fields
+from headwater.core_log.records.record_fields import read_fields
 from headwater.core_log.records.record_headers import (
     FEW,
     encode_header_columns,
@@ -280,7 +280,7 @@ def test_noise_is_refused_without_end_or_excess(noise: bytes, count: int, batche
     counts = np.full(batches, min(count, count % 60))
 
     try:
-        fields = read_fields(RecordSections(data, starts, starts + len(noise), counts))
+        fields = read_fields(data, starts, starts + len(noise), counts)
     except DecodeError:
         return
     assert fields.ends.max(initial=0) <= len(data)

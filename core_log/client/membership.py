@@ -111,7 +111,7 @@ class Membership:
                 try:
                     await self._beat_once()
                 except HeadwaterError as error:
-                    logger.debug("no answer to a heartbeat: %s", error)
+                    logger.debug("a heartbeat was not answered: %s", error)
                     pause_s = min(pause_s, RETRY_S)
             await asyncio.sleep(pause_s)
 
@@ -245,7 +245,7 @@ class Membership:
 
     def _expire(self) -> None:
         self._lease = None
-        self._on_lost("no heartbeat was answered in time")
+        self._on_lost("heartbeats were not answered in time")
         self.wants_join.set()
 
     def _lose(self, reason: str) -> None:

@@ -43,7 +43,7 @@ class NoBroker(RetriableFailure):
     """No address of the cluster answers."""
 
     def __init__(self, *, tried: str, is_first: bool) -> None:
-        super().__init__("no broker of the cluster answers", tried=tried)
+        super().__init__("the cluster does not answer", tried=tried)
         self.is_first = is_first
         """Whether no broker has ever answered: then the address may be wrong as well."""
 

@@ -222,7 +222,7 @@ class KafkaWriter:
             transaction.failure = error
             raise
         except BaseException:
-            self._lose("it is not known whether the last transaction was committed")
+            self._lose("the outcome of the last transaction is unknown")
             raise
 
     async def _abort(self, transaction: KafkaTransaction, reason: BaseException) -> None:
@@ -254,7 +254,7 @@ class KafkaWriter:
             self._end = fenced
             return fenced
         except HeadwaterError as unknown:
-            return self._lose("it is not known whether a newer writer has taken over", unknown)
+            return self._lose("the writer may have been replaced by a newer one", unknown)
         return LogUnavailable(
             "the log has aborted the transaction, probably because it was open for too long",
             hint="raise transaction_timeout_ms, or write less in one transaction",

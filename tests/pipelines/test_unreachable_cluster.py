@@ -64,7 +64,7 @@ def test_doctor_names_the_address_of_a_kafka_sink(
     ran = headwater("doctor", file)
 
     assert ran.code == exit_codes.UNREACHABLE
-    assert f"no broker of the cluster answers (tried='{address} (connection refused)')" in ran.data
+    assert f"the cluster does not answer (tried='{address} (connection refused)')" in ran.data
     assert "correct `bootstrap`" in ran.data
 
 
@@ -80,8 +80,8 @@ def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
         tasks = _tasks(headwater("status", "-f", file, "--json").data)
         code, _, _ = end(process, signal.SIGINT)
 
-    why = f"no broker of the cluster answers (tried='{address} (connection refused)')"
-    assert f"no broker of the cluster answers: {address} (connection refused)" in first
+    why = f"the cluster does not answer (tried='{address} (connection refused)')"
+    assert f"the cluster does not answer: {address} (connection refused)" in first
     assert "retrying; hint: start the cluster, or correct `bootstrap`" in first
     assert why in said
     assert any(task["state"] == "retrying" and why in task["reason"] for task in tasks)

@@ -333,7 +333,7 @@ async def test_a_cluster_that_goes_away_is_said_once_until_it_answers_again(
     cluster.down.clear()
     await log.append(ORDERS, batch())
 
-    assert problem == "no broker of the cluster answers: broker1:9092 (connection refused)"
+    assert problem == "the cluster does not answer: broker1:9092 (connection refused)"
     assert warned == [f"{problem}; retrying"]
     assert log.problem == "" and caplog.messages[1:] == ["the cluster answers again"]
 

@@ -130,7 +130,7 @@ async def test_a_member_without_heartbeats_stops_before_the_group_goes_on_withou
         assert not joining.done()
         assert await joining == "b 1/1"
 
-        assert a.lost == ["no heartbeat was answered in time"]
+        assert a.lost == ["heartbeats were not answered in time"]
         late = asyncio.create_task(a.join())
         await b.membership.wants_join.wait()
         await b.join()
@@ -173,6 +173,6 @@ async def test_the_lease_ends_although_the_broker_takes_heartbeats_and_answers_n
     beating = asyncio.create_task(membership.beat())
     await membership.wants_join.wait()
 
-    assert lost == ["no heartbeat was answered in time"]
+    assert lost == ["heartbeats were not answered in time"]
     beating.cancel()
     await log.close()

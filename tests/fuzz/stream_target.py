@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of
+from headwater.connectors.postgres.snapshot.copy import decode_tuples, tuples_of
 from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels, kernels_of
 from headwater.core_log.foundation.errors import DecodeError
 from tests.connectors.postgres.wal import message_encoder

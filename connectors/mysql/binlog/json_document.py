@@ -6,8 +6,7 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from headwater.connectors.mysql.binlog import table_map as wire
-from headwater.connectors.mysql.binlog.byte_reader import ByteReader
-from headwater.connectors.mysql.binlog.values import decimal_reader
+from headwater.connectors.mysql.binlog.byte_reader import ByteReader, decimal_reader
 from headwater.core_log.foundation.errors import DecodeError
 
 JsonNode: TypeAlias = dict[str, "JsonNode"] | list["JsonNode"] | str

@@ -8,7 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.mysql.binlog.byte_reader import ByteReader
+from headwater.connectors.mysql.binlog.byte_reader import (
+    ByteReader,
+    decimal_reader,
+    decompress_column,
+    inflate,
+)
 from headwater.connectors.mysql.binlog.event import EventType
 from headwater.connectors.mysql.binlog.partial_updates import whole_updates
 from headwater.connectors.mysql.binlog.table_map import (
@@ -18,7 +23,6 @@ from headwater.connectors.mysql.binlog.table_map import (
     TableMap,
     WireColumn,
 )
-from headwater.connectors.mysql.binlog.values import decimal_reader, decompress_column, inflate
 from headwater.connectors.mysql.binlog.wire_columns import FixedCells, fixed_reader, width_of
 from headwater.connectors.mysql.kernels.kernels import (
     BUFFER_BYTES_MAX,

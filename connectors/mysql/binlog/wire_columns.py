@@ -8,14 +8,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.connectors.mysql.binlog import table_map as wire
-from headwater.connectors.mysql.binlog.table_map import WireColumn
-from headwater.connectors.mysql.binlog.values import (
+from headwater.connectors.mysql.binlog.byte_reader import (
     DATETIME2_BIAS,
     DIGITS_BYTES,
     GROUP,
     TIME2_BIAS,
     decimal_width,
 )
+from headwater.connectors.mysql.binlog.table_map import WireColumn
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
 

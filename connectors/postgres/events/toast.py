@@ -15,7 +15,7 @@ from headwater.connectors.postgres.events.change_mapper import fill_from_old
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.publication.replica_identity import identity_cure
 from headwater.connectors.postgres.server.connection import in_our_words
-from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
+from headwater.connectors.postgres.snapshot.copy import decode_tuples, tuples_of_messages
 from headwater.connectors.postgres.wal.kernels import Kernels
 from headwater.connectors.postgres.wal.wal_batch import INSERT, NO_OLD, Relation, RowChanges
 from headwater.connectors.source import Gauge

@@ -17,8 +17,7 @@ from headwater.connectors.postgres.server.connection import PgConnection, connec
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.chunk_planner import TableSize
-from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop
-from headwater.connectors.postgres.snapshot.copy_binary import CopyTuples, decode_tuples
+from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop, CopyTuples, decode_tuples
 from headwater.connectors.postgres.snapshot.progress import Pages
 from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_nan
 from headwater.connectors.postgres.wal.kernels import Kernels, chosen_kernels

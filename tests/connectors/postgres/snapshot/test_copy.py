@@ -8,8 +8,7 @@ import pytest
 
 from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.settings import PostgresSettings
-from headwater.connectors.postgres.snapshot.copy import PIECE_BYTES, Copier, CopyStop
-from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples
+from headwater.connectors.postgres.snapshot.copy import PIECE_BYTES, Copier, CopyStop, decode_tuples
 from headwater.connectors.postgres.wal.kernels import kernels_of
 from headwater.core_log.foundation.errors import SourceUnavailable
 from headwater.core_log.foundation.speed import Speed

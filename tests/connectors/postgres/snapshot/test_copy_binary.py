@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.postgres.snapshot.copy_binary import (
+from headwater.connectors.postgres.snapshot.copy import (
     SIGNATURE,
     TRAILER,
     decode_tuples,

@@ -7,8 +7,7 @@ import pytest
 
 from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.settings import PostgresSettings
-from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop
-from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples
+from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop, decode_tuples
 from headwater.connectors.postgres.types.builtin import builtin_reading
 from headwater.connectors.postgres.types.copy_formats import NUMBERS, OTHERS
 from headwater.connectors.postgres.wal.kernels import kernels_of

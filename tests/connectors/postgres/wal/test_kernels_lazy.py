@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
+from headwater.connectors.postgres.snapshot.copy import decode_tuples, tuples_of_messages
 from headwater.connectors.postgres.wal.kernels import LazyKernels, kernels_of
 from tests.connectors.postgres.wal import message_encoder
 from tests.connectors.postgres.wal.decoder_input import Inbox, events_of

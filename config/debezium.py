@@ -121,7 +121,9 @@ def translate(source: MappingNode, *, known: frozenset[str]) -> TranslatedConfig
                 )
             continue
         if ours.keys[0] not in known:
-            mistakes.append((text_position, f"this type has no key for {key!r}", "take it out"))
+            mistakes.append(
+                (text_position, f"the option {key!r} is not supported by this type", "take it out")
+            )
             continue
         try:
             result = _put(result, ours.keys, _write(source.values[key], ours), text_position)

@@ -81,7 +81,9 @@ def read_document(path: Path) -> Document:
         found = path.stat()
         # Looked at before it is opened: opening a pipe waits for somebody to write into it.
         if not stat.S_ISREG(found.st_mode):
-            raise MistakesFound([Mistake(path, None, "this is not a file", code=Code.UNREADABLE)])
+            raise MistakesFound(
+                [Mistake(path, None, "the path is not a plain file", code=Code.UNREADABLE)]
+            )
         if found.st_size > FILE_BYTES_MAX:
             raise MistakesFound(
                 [Mistake(path, None, _too_large(found.st_size), code=Code.UNREADABLE)]
@@ -89,7 +91,7 @@ def read_document(path: Path) -> Document:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        problem = (error.strerror or "cannot be read").lower()
+        problem = (error.strerror or "the file cannot be read").lower()
         raise MistakesFound([Mistake(path, None, problem, code=Code.UNREADABLE)]) from None
     return parse_document(content, path)
 
@@ -103,7 +105,7 @@ def parse_document(content: bytes, path: Path) -> Document:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
-        text_position, problem = TextPosition(line, column), "this is not UTF-8"
+        text_position, problem = TextPosition(line, column), "the file is not UTF-8"
         raise MistakesFound([Mistake(path, text_position, problem, code=Code.UNREADABLE)]) from None
     try:
         return Document(path, _Composer(text, path).document(), LINE_END.split(text))
@@ -189,7 +191,7 @@ class _Composer:
         else:
             self.depth += 1
             if self.depth > DEPTH_MAX:
-                raise self.mistake(text_position, f"this is nested more than {DEPTH_MAX} deep")
+                raise self.mistake(text_position, f"the value is nested more than {DEPTH_MAX} deep")
             node = (
                 self.items(text_position)
                 if kind is yaml.SequenceStartEvent
@@ -215,7 +217,7 @@ class _Composer:
                 first = text_positions[key.text]
                 raise self.mistake(
                     key.text_position,
-                    f"the key {key.text!r} is there twice, first in line {first.line}",
+                    f"the key {key.text!r} occurs twice, first in line {first.line}",
                 )
             values[key.text], text_positions[key.text] = (
                 self.node(self.events.get_event()),
@@ -248,7 +250,8 @@ class _Composer:
         self.node_count += nodes
         if self.node_count > NODES_MAX:
             raise self.mistake(
-                text_position, f"more than {NODES_MAX:,} values, aliases counted in full"
+                text_position,
+                f"the file has more than {NODES_MAX:,} values, aliases counted in full",
             )
 
     def mistake(
@@ -273,7 +276,7 @@ class _Composer:
 
 
 def _too_large(size_bytes: int) -> str:
-    return f"a pipeline file has at most 1 MiB, this one has {size_bytes:,} bytes"
+    return f"the file is larger than 1 MiB, it has {size_bytes:,} bytes"
 
 
 COMPARED_MAX = 1_000
@@ -287,7 +290,7 @@ def fault_of(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
         position = getattr(error, "position", -1)
         problem = "a control character cannot stand in YAML"
         return Mistake(path, _text_position_at(text, position), problem, code=Code.NO_YAML)
-    problem = str(getattr(error, "problem", None) or "this is no YAML")
+    problem = str(getattr(error, "problem", None) or "the file is not YAML")
     begin = _line_start(text, mark.line)
     line = text[begin : begin + COMPARED_MAX].partition("\n")[0]
     return Mistake(

@@ -32,13 +32,13 @@ class Code(Enum):
     )
     UNUSED_YAML = (
         "HW103",
-        "The file is YAML that is refused: a key that is there twice, a tag, a merge key, several "
+        "The file is YAML that is refused: a key that occurs twice, a tag, a merge key, several "
         "documents, or far too much.",
         "Write each key out, once.",
     )
     UNKNOWN_KEY = (
         "HW201",
-        "There is no such key here.",
+        "The key is unknown.",
         "Correct its name or its indentation; `headwater explain TYPE` lists the keys.",
     )
     MISSING_KEY = ("HW202", "A key that is needed is missing.", "Add it.")
@@ -54,7 +54,7 @@ class Code(Enum):
     )
     UNKNOWN_TYPE = (
         "HW205",
-        "There is no source or sink of this type, or its package is not installed.",
+        "The type of a source or sink is unknown, or its package is not installed.",
         "Correct `type`, or install the package; `headwater explain` lists the types.",
     )
     DEBEZIUM_OPTION = (
@@ -94,7 +94,7 @@ class Code(Enum):
     )
     REMARK = (
         "HW501",
-        "This is allowed, and seldom meant: a remark, with which a pipeline runs.",
+        "The value is allowed and seldom meant: a remark, with which a pipeline runs.",
         "Do what the hint says, or leave it.",
     )
 

@@ -179,15 +179,15 @@ class _Filling:
                     else "the path is not a plain file"
                 )
             elif path.stat().st_size > SECRET_BYTES_MAX:
-                problem = "a file that is referred to has at most 1 MiB"
+                problem = "the file is larger than 1 MiB"
             else:
                 value = path.read_text("utf-8").rstrip("\r\n")
                 self.secrets |= secrets_in(value)
                 return value
         except UnicodeDecodeError:
-            problem = "a file that is referred to is not UTF-8"
+            problem = "the file is not UTF-8"
         except (OSError, ValueError) as error:
-            problem = (getattr(error, "strerror", None) or "it has no usable path").lower()
+            problem = (getattr(error, "strerror", None) or "the path is not usable").lower()
         problem = f"${{file:{text}}}: {problem}"
         self.unset.append(
             Mistake(self.path, node.text_position, problem, code=Code.UNREADABLE_SECRET)

@@ -13,7 +13,7 @@ from scripts.free_port import free_port
 from tests.certificates import Authority
 
 SECRET = "canary-secret"
-NO_TLS = "no TLS that both accept"
+NO_TLS = "TLS negotiation failed"
 
 
 class Refused(NamedTuple):

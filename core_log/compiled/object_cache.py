@@ -53,7 +53,7 @@ class ObjectCode:
         process."""
         digest, whole = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         if hashlib.sha256(whole).digest() != digest:
-            raise ValueError("the code is not as it was kept")
+            raise ValueError("the cached code has changed")
         head, _, code = whole.partition(b"\n")
         return cls(**json.loads(head), code=code)
 

@@ -42,7 +42,9 @@ REFUSALS: tuple[tuple[str, Refusal], ...] = (
     ),
     (
         r"permission denied for database|access denied for user .* to database",
-        Refusal("no right to the database", "GRANT it to the user, or correct {url}", False),
+        Refusal(
+            "the user has no right to the database", "GRANT it to the user, or correct {url}", False
+        ),
     ),
     (
         r"unknown database|database \S+ does not exist",
@@ -59,24 +61,24 @@ REFUSALS: tuple[tuple[str, Refusal], ...] = (
     ),
     (
         r"starting up|shutting down|not yet accepting",
-        Refusal("it starts or stops", "wait until it has started", True),
+        Refusal("the server starts or stops", "wait until it has started", True),
     ),
     (
         r"certificate verify failed|does not match host name|root certificate file"
         r"|server does not support ssl|ssl is required|ssl connection is required",
         Refusal(
-            "no TLS that both accept",
+            "TLS negotiation failed",
             "correct the options of TLS in {url}, or the certificates of the server",
             False,
         ),
     ),
     (
         r"no such file or directory",
-        Refusal("no server at that socket", "start it, or correct the host in {url}", True),
+        Refusal("the socket does not exist", "start it, or correct the host in {url}", True),
     ),
     (
         r"file is not a database",
-        Refusal("the file is no SQLite database", "correct the path in {url}", False),
+        Refusal("the file is not an SQLite database", "correct the path in {url}", False),
     ),
 )
 """Phrases of drivers and servers in lower case, and what they mean; the first one found counts."""

@@ -54,7 +54,7 @@ def decode_endpoint(content: bytes) -> Endpoint:
             ca_file=found.get("ca_file"),
         )
     except (ValueError, KeyError, TypeError) as error:
-        problem = f"{FILE_NAME} is not what a broker writes"
+        problem = f"{FILE_NAME} is invalid"
         raise DecodeError(problem, found=type(error).__name__) from None
 
 

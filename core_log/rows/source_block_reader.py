@@ -57,7 +57,7 @@ def _of_documents(sources: Sequence[Any], transactions: Sequence[Any]) -> Iterat
 def _source(blocks: Sequence[Any]) -> dict[str, ColumnOrValue]:
     columns = _columns(blocks)
     if columns is None:
-        raise DecodeError("an event does not say where it comes from")
+        raise DecodeError("an event has no `source` block")
     return _as_constants(columns)
 
 
@@ -83,7 +83,7 @@ def _columns(blocks: Sequence[Any]) -> dict[str, ColumnOrValue] | None:
     if missing == len(blocks):
         return None
     if missing:
-        raise ValueError("some of the events have no such block")
+        raise ValueError("only some events have the block")
     shape = _shape(blocks[0])
     columns = columns_of(blocks, pa.struct([pa.field(*each) for each in shape]))
     return dict(zip((name for name, _ in shape), columns, strict=True))
@@ -101,7 +101,9 @@ def _kind(name: str, value: object) -> pa.DataType:
     if value is None:
         return pa.int64() if name in NUMBERS_IN_SOURCE else pa.string()
     if type(value) not in KINDS:
-        raise DecodeError("an event says of its source what no connector of ours says", field=name)
+        raise DecodeError(
+            "the `source` block of an event has a value of an unknown type", field=name
+        )
     return KINDS[type(value)]
 
 

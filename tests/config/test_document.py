@@ -80,8 +80,8 @@ def test_an_alias_is_what_it_stands_for() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", ":3:1: the key 'a' is there twice, first in line 1"),
-        ("a: {b: 1, 'b': 2}", ":1:11: the key 'b' is there twice"),
+        ("a: 1\nb: 2\na: 3\n", ":3:1: the key 'a' occurs twice, first in line 1"),
+        ("a: {b: 1, 'b': 2}", ":1:11: the key 'b' occurs twice"),
         ("a: 1\n---\nb: 2\n", ":2:1: a file holds one document"),
         ("", ":1:1: the file is empty"),
         ("# nothing\n", ":1:1: the file is empty"),
@@ -90,8 +90,8 @@ def test_an_alias_is_what_it_stands_for() -> None:
         ("a: *b", ":1:4: an alias stands for something written before it"),
         ("a: [1, 2\nb: 3", ":2:2: did not find expected ',' or ']'"),
         ("a: 'x", "found unexpected end of stream"),
-        (b"a: b\nc: \xff", ":2:4: this is not UTF-8"),
-        ("a: b".encode("utf-16"), ":1:1: this is not UTF-8"),
+        (b"a: b\nc: \xff", ":2:4: the file is not UTF-8"),
+        ("a: b".encode("utf-16"), ":1:1: the file is not UTF-8"),
         ("a: b\nc: \x07", ":2:4: a control character cannot stand in YAML"),
     ],
 )

@@ -272,7 +272,7 @@ def refused_error(error: pymysql.MySQLError, facts: dict[str, Any]) -> Headwater
         hint = "correct `tls` of the source, or the certificates of the server"
         if why is not None:
             facts["certificate"] = why.verify_message
-        return SourceRejected(NOT_US, hint=hint, reason="no TLS that both accept", **facts)
+        return SourceRejected(NOT_US, hint=hint, reason="TLS negotiation failed", **facts)
     return SourceUnavailable(UNREACHABLE, code=code, **facts)
 
 

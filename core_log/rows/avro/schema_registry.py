@@ -176,7 +176,7 @@ def _read(
         return whole_or_rejected(
             len(rows),
             lambda first, last: reader.read(data, starts[first:last], ends[first:last]),
-            lambda _: f"the value is none of schema {number}",
+            lambda _: f"the value is not one of schema {number}",
             "records are not values of their schema",
         )
     except RowsRejected as error:

@@ -131,7 +131,7 @@ def _misfit(column: SchemaColumn, form: Converter, scalar: pa.Scalar) -> str:
         class_name = scalar_class(scalar, column.type)
         return f"{where} is {type_text(column.type)} and the value is {class_name}"
     if pa.types.is_decimal(column.type) and pa.types.is_binary(form.type):
-        return f"{where} is {type_text(column.type)} and the bytes are no such number"
+        return f"{where} is {type_text(column.type)} and the bytes are not a number of this type"
     return misfit(where, column.type, scalar.as_py())
 
 

@@ -78,7 +78,7 @@ def parse_document(text: bytes) -> Any:
     except _Duplicate:
         raise
     except UnicodeDecodeError:
-        raise ValueError("the value is no UTF-8") from None
+        raise ValueError("the value is not UTF-8") from None
     except (ValueError, RecursionError):
         raise ValueError("the value is not JSON") from None
 

@@ -89,7 +89,7 @@ def _whole_text(column: pa.Array, *, has_infinity: bool) -> pa.Array:
 def check_moments(column: pa.Array) -> None:
     """Raises `ValueError` for what numpy takes for no moment at all."""
     if column.type.unit != "ns" and pc.min(column.view(pa.int64())).as_py() == LEAST:
-        raise ValueError("the least of all numbers is no moment")
+        raise ValueError("the smallest 64-bit number is not a moment")
 
 
 def infinities(unit: str) -> dict[int, str]:

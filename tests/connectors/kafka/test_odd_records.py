@@ -112,8 +112,11 @@ def test_the_format_of_decimals_is_read_from_the_schema_beside_them(decimal: str
     ("total", "problem"),
     [
         (b"5", "column total is string in JSON and the value is a whole number"),
-        (b'"f////////w=="', "column total is decimal(5,2) and the bytes are no such number"),
-        (b'"?"', "column total is decimal(5,2) and the bytes are no such number"),
+        (
+            b'"f////////w=="',
+            "column total is decimal(5,2) and the bytes are not a number of this type",
+        ),
+        (b'"?"', "column total is decimal(5,2) and the bytes are not a number of this type"),
     ],
 )
 def test_an_event_that_does_not_fit_names_column_type_and_class(total: bytes, problem: str) -> None:

@@ -133,7 +133,7 @@ def test_an_endpoint_that_is_no_endpoint_is_named(headwater: Headwater, tmp_path
     ran = headwater("topics", "ls", "--data", tmp_path)
 
     assert ran.code == exit_codes.UNREACHABLE
-    assert "endpoint.json is not what a broker writes" in ran.remarks
+    assert "endpoint.json is invalid" in ran.remarks
 
 
 @pytest.mark.slow

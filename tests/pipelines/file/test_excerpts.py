@@ -67,7 +67,7 @@ def mistake_in(path: Path) -> Mistake:
         (
             HEAD + SINK + "log:\n  path: x\n  path: y\n",
             [
-                "pipeline.yaml:6:3: the key 'path' is there twice, first in line 5 [HW103]",
+                "pipeline.yaml:6:3: the key 'path' occurs twice, first in line 5 [HW103]",
                 "  6 |   path: ***",
                 "    |   ^",
             ],

@@ -144,7 +144,10 @@ def test_a_mistake_is_told_where_it_stands(write: Write, line: str, told: str) -
         ("keys: {public.t: [1]}", "5:21: should be text - put it between quotes"),
         ("slot.nam: x", "5:3: key 'slot.nam' is unknown"),
         ("tombstones.on.delete: true", "5:3: the key 'tombstones.on.delete' has another place"),
-        ("time.precision.mode: connect", "5:3: this type has no key for 'time.precision.mode'"),
+        (
+            "time.precision.mode: connect",
+            "5:3: the option 'time.precision.mode' is not supported by this type",
+        ),
     ],
 )
 def test_a_component_s_settings_are_told_like_all_others(

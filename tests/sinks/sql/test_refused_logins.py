@@ -20,7 +20,7 @@ async def test_a_file_that_cannot_be_opened_is_named_with_its_path(tmp_path: Pat
     for path, reason, passes in (
         ("missing/target.db", "the directory is missing", False),
         (".", "the path is a directory", False),
-        ("text.db", "the file is no SQLite database", False),
+        ("text.db", "the file is not an SQLite database", False),
     ):
         place: dict[str, object] = {"path": str(tmp_path / path)}
         refused = Refused(f"sqlite:///{path}", reason, passes, place)

@@ -156,7 +156,7 @@ def test_sqlalchemy_names_a_certificate_that_is_not_accepted(
 
     refused = refusal_of(failed.value)
     assert refused is not None
-    assert (refused.reason, refused.passes) == ("no TLS that both accept", False)
+    assert (refused.reason, refused.passes) == ("TLS negotiation failed", False)
 
 
 async def test_a_wrong_password_is_refused(guest: Guest, sealed: Sealed) -> None:

@@ -123,7 +123,7 @@ def test_a_missing_field_is_never_a_null(name: str) -> None:
     [
         (b"", "the value is not JSON"),
         (b"{", "the value is not JSON"),
-        (b"\xff", "the value is no UTF-8"),
+        (b"\xff", "the value is not UTF-8"),
         (b"[]", "`op` is none of r, c, u and d"),
         (b"null", "`op` is none of r, c, u and d"),
         (event(GOOD, op="x"), "`op` is none of r, c, u and d"),

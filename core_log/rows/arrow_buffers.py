@@ -88,3 +88,11 @@ def pairs_of(column: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
     first, count = offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py()
     counts = pc.subtract(offsets[1:], offsets[:-1])
     return column.keys.slice(first, count), column.items.slice(first, count), counts
+
+
+def list_like(column: pa.ListArray, items: pa.Array) -> pa.ListArray:
+    """Returns lists of these items, as long as those of `column` and null where it is."""
+    counts = pc.list_value_length(column).fill_null(0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+    mask = column.is_null() if column.null_count else None
+    return pa.ListArray.from_arrays(offsets, items, mask=mask)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.records.varint import read_varints
+from headwater.core_log.rows.arrow_buffers import list_like
 
 AvroSchema = Any
 """A name, a list of branches, or an object: an Avro schema parsed by `json`."""
@@ -242,11 +242,7 @@ def fit(column: pa.Array, kind: pa.DataType) -> pa.Array:
         mask = column.is_null() if column.null_count else None
         return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
     if pa.types.is_list(kind) and pa.types.is_list(column.type):
-        items = fit(column.flatten(), kind.value_type)
-        counts = pc.list_value_length(column).fill_null(0)
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
-        mask = column.is_null() if column.null_count else None
-        return pa.ListArray.from_arrays(offsets, items, mask=mask)
+        return list_like(column, fit(column.flatten(), kind.value_type))
     if column.type == kind:
         return column
     if pa.types.is_integer(kind) and pa.types.is_integer(column.type):

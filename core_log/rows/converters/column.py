@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column
 from headwater.core_log.records.row_writer import ValueEncoding
+from headwater.core_log.rows.arrow_buffers import list_like
 from headwater.core_log.rows.converters.converter import (
     CONNECT_NAMES,
     DECIMAL,
@@ -123,18 +123,10 @@ def _list_form(
     return Converter(
         wire_type,
         name,
-        to_wire=lambda column: _with_items(column, item.write),
-        from_wire=lambda column: _with_items(column, item.read),
+        to_wire=lambda column: list_like(column, item.write(column.flatten())),
+        from_wire=lambda column: list_like(column, item.read(column.flatten())),
         parts=(item,),
     )
-
-
-def _with_items(column: pa.Array, convert: Conversion) -> pa.Array:
-    items = convert(column.flatten())
-    counts = pc.list_value_length(column).fill_null(0)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
-    mask = column.is_null() if column.null_count else None
-    return pa.ListArray.from_arrays(offsets, items, mask=mask)
 
 
 def _struct_form(

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.rows.arrow_buffers import list_like
 from headwater.core_log.rows.rejects import UNFIT, value_class
 from headwater.core_log.rows.schema_text import type_text
 from headwater.core_log.rows.text.bytes import from_base64
@@ -159,12 +159,9 @@ def without_carrier(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if kind == pa.binary():
         return from_base64(column)
-    mask = column.is_null() if column.null_count else None
     if pa.types.is_list(kind):
-        counts = pc.list_value_length(column).fill_null(0)
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
-        items = without_carrier(column.flatten(), kind.value_type)
-        return pa.ListArray.from_arrays(offsets, items, mask=mask)
+        return list_like(column, without_carrier(column.flatten(), kind.value_type))
+    mask = column.is_null() if column.null_count else None
     members = [
         without_carrier(part, member.type)
         for part, member in zip(column.flatten(), kind, strict=True)

@@ -16,7 +16,7 @@ from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import ensure_topics, run_task
 from headwater.pipelines.reports import Report, RowsMoved, TaskRun
-from headwater.pipelines.running.log_clients import kafka_settings
+from headwater.pipelines.running.data_directory_lock import kafka_settings
 
 
 async def measure(path: Path, task: str) -> dict[str, float]:

@@ -34,7 +34,7 @@ from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import Report, RowsMoved, TaskRun
-from headwater.pipelines.running.log_clients import kafka_settings
+from headwater.pipelines.running.data_directory_lock import kafka_settings
 from scripts.embedded_postgres import embedded_postgres
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -28,7 +28,7 @@ ERROR = {
 
 
 def openapi() -> Mapping[str, Any]:
-    from headwater.pipelines.console.routes import ROUTES
+    from headwater.pipelines.console.console_server import ROUTES
 
     schemas: dict[str, Any] = {"Error": ERROR}
     paths: dict[str, dict[str, Any]] = {}

@@ -186,7 +186,7 @@ def http_api_page() -> str:
 
 
 def console_api_page() -> str:
-    from headwater.pipelines.console.routes import ROUTES
+    from headwater.pipelines.console.console_server import ROUTES
 
     rows = []
     for each in ROUTES:

@@ -63,7 +63,7 @@ def doctor(output: Output, path: Path | None, data: Path | None) -> None:
 def _load(output: Output, path: Path | None, data: Path | None) -> "list[LoadedPipeline]":
     if path is None:
         return []
-    from headwater.pipelines.file.given_files import load_given
+    from headwater.pipelines.file.loader import load_given
 
     return load_given(output, path, data=data)
 

@@ -137,8 +137,8 @@ def restore(
     behind its source and its targets, so pipelines would stop. The last line names the command that
     reads the tables again and rebuilds the targets.
     """
+    from headwater.pipelines.backup.backup import backup_names, choose_backup
     from headwater.pipelines.backup.backup import restore as restore_log
-    from headwater.pipelines.backup.manifest import backup_names, choose_backup
     from headwater.pipelines.terminal.quantities import time_text
 
     store = _store(source, s3_words)

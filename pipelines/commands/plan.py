@@ -66,7 +66,7 @@ async def _plan_ddl(
     output: Output, path: Path, place: Path | None, statements: tuple[str, ...]
 ) -> None:
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_given
+    from headwater.pipelines.file.loader import load_given
     from headwater.pipelines.preview.ddl_plan import ddl_lines, ddl_plans
     from headwater.pipelines.terminal.log_place import log_as_found
 
@@ -82,7 +82,7 @@ async def _plan_ddl(
 
 async def _plan(output: Output, path: Path, place: Path | None, sample: int | None) -> None:
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_given
+    from headwater.pipelines.file.loader import load_given
     from headwater.pipelines.preview.plan import plan_of
     from headwater.pipelines.preview.sample import sample_of
     from headwater.pipelines.terminal.log_place import log_as_found

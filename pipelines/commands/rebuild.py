@@ -85,7 +85,7 @@ async def _rebuild(
 ) -> tuple[dict[str, Any], list[str]]:
     from headwater.core_log.embedded import EmbeddedLog
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import sink_elsewhere
+    from headwater.pipelines.file.loaded_parts import sink_elsewhere
     from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.time_travel.history.cut_points import parse_cut_point
     from headwater.pipelines.time_travel.rebuild.lock import check_not_reread

@@ -73,7 +73,7 @@ async def _replay(
     output: Output, address: LogAddress, target: str, start: str, end: str, into: str
 ) -> dict[str, Any]:
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import sink_of_words
+    from headwater.pipelines.file.loaded_parts import sink_of_words
     from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.loops.assembly import make_sink
     from headwater.pipelines.time_travel.history.cut_points import (

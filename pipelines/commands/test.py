@@ -29,7 +29,7 @@ def test(output: Output, path: Path) -> None:
     routes, and become tables: no source, log or sink is used, and unset variables are ignored. Exit
     code 4 means that a table is not as expected.
     """
-    from headwater.pipelines.file.given_files import load_given
+    from headwater.pipelines.file.loader import load_given
 
     outcomes = {
         each.name: run_examples(each) for each in load_given(output, path, reaches_systems=False)

@@ -1,19 +1,29 @@
 """A source or a sink of a pipeline file: its class, and its checked settings."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from headwater.config.debezium import translate
-from headwater.config.document import MappingNode, ScalarNode, YamlNode, plain, references_in
-from headwater.config.mistakes import MISTAKES_SHOWN_MAX, Code, KeyPath, did_you_mean
+from headwater.config.document import (
+    ListNode,
+    MappingNode,
+    ScalarNode,
+    YamlNode,
+    parse_document,
+    plain,
+    references_in,
+)
+from headwater.config.mistakes import MISTAKES_SHOWN_MAX, Code, KeyPath, MistakesFound, did_you_mean
 from headwater.config.model_keys import fields_of
 from headwater.config.redaction import Redaction
 from headwater.config.registry import load_settings, load_type
-from headwater.config.substitution import read_again
+from headwater.config.substitution import read_again, substitute
 from headwater.config.validation import Validator
 from headwater.connectors import SETTINGS as SOURCE_SETTINGS
 from headwater.connectors import SOURCES
@@ -29,6 +39,11 @@ if TYPE_CHECKING:
 
 SOURCE = "source"
 """The name of the task that reads the source."""
+TARGET_KEYS = ("path", "url")
+"""Keys that name a sink's target."""
+REPLAY = "replay"
+"""The name of such a sink without one; two pipelines, or two sinks of one, keep their tables apart
+by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,3 +234,56 @@ def without(mapping: MappingNode, *keys: str) -> MappingNode:
     left_out = set(keys)
     kept = {key: value for key, value in mapping.values.items() if key not in left_out}
     return replace(mapping, values=kept)
+
+
+def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
+    key = next((key for key in TARGET_KEYS if key in part.content), None)
+    if key is None:
+        raise ConfigError(
+            "a sink of this type cannot have another target", sink=part.name, type=part.kind
+        )
+    if str(part.content[key]) == place or PurePath(str(part.content[key])) == PurePath(place):
+        raise ConfigError(
+            "the target is that of the live table",
+            hint="--swap puts a copy in its place; --into wants another one",
+            sink=part.name,
+        )
+    try:
+        return part_again(part.name, {**part.content, key: place}, is_source=False)
+    except ValidationError as error:
+        raise ConfigError(
+            "the target does not fit the type of the sink",
+            sink=part.name,
+            type=part.kind,
+            why=error.errors()[0]["msg"],
+        ) from None
+
+
+def sink_of_words(
+    words: str, *, taken: Collection[str], environment: Mapping[str, str]
+) -> tuple[LoadedPart, Redaction]:
+    """Returns the sink of `console`, or of `{type: files, path: ./out}`, with a redaction of its
+    secrets."""
+    if words in taken:
+        raise ConfigError(
+            "the sink belongs to the pipeline and has its own offsets",
+            hint="headwater rebuild PIPELINE/TABLE --swap rebuilds its table; `{type: ...}` names"
+            " another target",
+            sink=words,
+        )
+    text = words if words.startswith("{") else f"{{type: {words}}}"
+    substituted = substitute(parse_document(text.encode(), Path("--into")), environment)
+    document = substituted.document
+    validator = Validator(document, [*substituted.mistakes, *substituted.unset])
+    if not isinstance(document.root, MappingNode | ListNode):
+        validator.tell(Code.WRONG_KIND, document.root.text_position, "should be keys with values")
+    part = load_part(validator, document.root, (), is_source=False)
+    if part is None or validator.mistakes:
+        raise MistakesFound(validator.mistakes)
+    named = "name" in part.content
+    name = part.name if named else REPLAY
+    if name in taken:
+        raise ConfigError(
+            "a sink of the pipeline already has this name", sink=name, hint="give it another"
+        )
+    return part_again(name, dict(part.content), is_source=False), substituted.redaction

@@ -2,10 +2,11 @@
 
 import json
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.config.document import ListNode, MappingNode, YamlNode, plain, read_document
 from headwater.config.excerpts import add_excerpt
@@ -21,6 +22,7 @@ from headwater.config.model_keys import fields_of
 from headwater.config.redaction import Redaction
 from headwater.config.substitution import Substituted, substitute
 from headwater.config.validation import Validator
+from headwater.core_log.foundation.database_url import NOT_SET
 from headwater.pipelines.file.checks import (
     problems_between,
     problems_within,
@@ -38,6 +40,9 @@ from headwater.pipelines.file.loaded_parts import (
 from headwater.pipelines.file.loaded_parts import LoadedPart as LoadedPart
 from headwater.pipelines.file.pipeline_paths import file_digest, files_at
 from headwater.pipelines.file.spec import PipelineSpec
+
+if TYPE_CHECKING:
+    from headwater.pipelines.terminal.output import Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +182,20 @@ def check(
         files=tuple(each.path for each in readings),
         names=tuple(each.name for each in readings if each.name),
     )
+
+
+def load_given(
+    output: "Output", path: Path, *, data: Path | None = None, reaches_systems: bool = True
+) -> list[LoadedPipeline]:
+    """Returns the pipelines of a file or a directory, with the environment's references. Commands
+    without access to systems need no missing reference. `data` stands in place of `log.path`."""
+    environment = dict(os.environ)
+    if not reaches_systems:
+        missing = check(path, environment=environment, may_be_unset=True).unset
+        environment |= {each.variable: NOT_SET for each in missing if each.variable}
+    loaded = load(path, environment=environment)
+    output.scrub = redaction_of(loaded).scrub
+    return [each.with_log_at(data) for each in loaded]
 
 
 def redaction_of(pipelines: Sequence[LoadedPipeline]) -> Redaction:

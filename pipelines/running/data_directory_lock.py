@@ -1,34 +1,70 @@
-"""The owner of a data directory: this process, one that runs pipelines, or a broker."""
+"""The log as a run reaches it: by the owner of the data directory, and by clients of the log."""
 
 import base64
 import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
 
+from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 from headwater.core_log.foundation.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
 from headwater.core_log.foundation.speed import freeze_imports
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPipeline
-from headwater.pipelines.running.log_clients import MEMBER_CLIENT, kafka_settings
-from headwater.pipelines.terminal.log_place import keep_private
+from headwater.pipelines.terminal.log_place import keep_private, security_of_log
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
-    from headwater.core_log.client import KafkaLog
+    from headwater.pipelines.running.tasks import OpenLog
 
-
+MEMBER_CLIENT = {
+    "client_id": "headwater-workers",
+    "request_wait_ms_max": 3_000,
+    "retry_for_ms": 6_000,
+}
+"""Settings of the client that keeps a run in the group of all runs: a broker that is silent is left
+long before the session is over."""
 LOCK = "lock"
 INSTANCE = "member-id"
 COMING = ""
 """Written as the address of the console until it listens."""
+
+
+def kafka_settings(loaded: LoadedPipeline, bootstrap: Sequence[str]) -> KafkaSettings:
+    log = loaded.spec.log
+    is_ours = log.type == "embedded"  # its owner is on this machine, and busy at most
+    settings = KafkaSettings(
+        bootstrap=list(bootstrap),
+        security=security_of_log(log, data=loaded.log_path, directory=loaded.directory),
+        rack=log.rack,
+        client_id=f"headwater-{loaded.name}",
+        transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
+    )
+    if is_ours:
+        return settings
+    return settings.model_copy(update={"first_answer_ms_max": FIRST_ANSWER_MS})
+
+
+def log_opener(client_for: Callable[[LoadedPipeline], KafkaLog]) -> "OpenLog":
+    """Each task has a client of its own, so that none waits for another's answers."""
+
+    @asynccontextmanager
+    async def open_log(loaded: LoadedPipeline) -> AsyncIterator[KafkaLog]:
+        log = client_for(loaded)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    return open_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +73,7 @@ class GroupIdentity:
 
     instance: str
     """Stays over restarts, with the data directory."""
-    log: "KafkaLog"
+    log: KafkaLog
     """A client of its own: a heartbeat waits for nothing else."""
 
 
@@ -45,10 +81,10 @@ class GroupIdentity:
 class DirectoryLock:
     """The log as this process reaches it, and what it owes to others."""
 
-    log: "KafkaLog"
+    log: KafkaLog
     bootstrap: tuple[str, ...]
     """Where worker processes reach it."""
-    client_for: "Callable[[LoadedPipeline], KafkaLog]"
+    client_for: Callable[[LoadedPipeline], KafkaLog]
     """Clients for tasks that run in this process."""
     token: str
     publish_http: Callable[[str], None] | None
@@ -63,11 +99,11 @@ class DirectoryLock:
     """Free bytes and size of the file system of the log, where this process has it."""
     broker: "Broker | None" = None
     """The broker of the log, where this process has it."""
-    member: "GroupIdentity | None" = None
+    member: GroupIdentity | None = None
     """The identity of this run among those that share the log; None where nobody does."""
 
 
-async def claim(loaded: "LoadedPipeline", data: Path, *, begins: bool = False) -> DirectoryLock:
+async def claim(loaded: LoadedPipeline, data: Path, *, begins: bool = False) -> DirectoryLock:
     """Takes the directory, or raises `DirectoryInUse`. `begins` is whether an empty one may begin a
     cluster beyond loopback."""
     if loaded.spec.log.type == "kafka":
@@ -83,7 +119,7 @@ async def claim(loaded: "LoadedPipeline", data: Path, *, begins: bool = False) -
         client = log.beside(**MEMBER_CLIENT)
         member = GroupIdentity(member_instance(OsFiles(), data), client)
 
-    def client_for(other: "LoadedPipeline") -> "KafkaLog":
+    def client_for(other: LoadedPipeline) -> KafkaLog:
         return log.beside(transaction_timeout_ms=other.spec.limits.transaction_timeout_ms)
 
     return DirectoryLock(
@@ -108,11 +144,9 @@ def disk_space(data: Path) -> tuple[int, int]:
 
 
 def _claim_beside_cluster(
-    data: Path, bootstrap: tuple[str, ...], loaded: "LoadedPipeline"
+    data: Path, bootstrap: tuple[str, ...], loaded: LoadedPipeline
 ) -> DirectoryLock:
     """The log is a cluster's, but who runs pipelines over it is found the same way."""
-    from headwater.core_log.client import KafkaLog
-
     files, token = OsFiles(), secrets.token_urlsafe(24)
     files.make_directory(data)
     lock = files.lock(data / LOCK)
@@ -157,10 +191,8 @@ def member_instance(files: OsFiles, data: Path) -> str:
         return instance
 
 
-def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:
+def join_broker(loaded: LoadedPipeline, endpoint: Endpoint) -> DirectoryLock:
     """As a client of a `headwater broker`, which runs no pipelines itself."""
-    from headwater.core_log.client import KafkaLog
-
     bootstrap = (endpoint.kafka,)
     settings = kafka_settings(loaded, bootstrap)
     member = None

@@ -34,8 +34,9 @@ from headwater.pipelines.running.data_directory_lock import (
     claim,
     handed_over,
     join_broker,
+    kafka_settings,
+    log_opener,
 )
-from headwater.pipelines.running.log_clients import kafka_settings, log_opener
 from headwater.pipelines.running.migration_approval import approve
 from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
@@ -377,7 +378,7 @@ async def refuse_running_elsewhere(
     log: "KafkaLog", loaded: Sequence[LoadedPipeline], *, besides: str = ""
 ) -> None:
     """A run to an end would fence the runs that share the pipeline, and they would fence it."""
-    from headwater.pipelines.running.member_messages import pipelines_of_members
+    from headwater.pipelines.running.assignor import pipelines_of_members
 
     running = await pipelines_of_members(log, besides=besides)
     for each in loaded:

@@ -15,7 +15,7 @@ from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.reports import OffsetsApplied, RowsMoved
-from headwater.pipelines.running.log_clients import kafka_settings, log_opener
+from headwater.pipelines.running.data_directory_lock import kafka_settings, log_opener
 from headwater.pipelines.running.supervisor import TaskEnvironment
 from headwater.pipelines.running.tasks import (
     Listeners,

@@ -15,17 +15,20 @@ from headwater.core_log.foundation.errors import DirectoryInUse, HeadwaterError
 from headwater.pipelines.journal.member_topic import MemberTopic
 from headwater.pipelines.loops.deliver.quarantine import error_text
 from headwater.pipelines.reports import Reporter, StateChanged, TaskState
-from headwater.pipelines.running.assignor import MemberOffer, PipelineOffer, assign, hand_out
-from headwater.pipelines.running.member_messages import (
+from headwater.pipelines.running.assignor import (
     GROUP,
     PROTOCOL,
     PROTOCOL_TYPE,
     MemberMessage,
+    MemberOffer,
     MemberShare,
+    PipelineOffer,
+    assign,
     decode_metadata,
     decode_share,
     encode_metadata,
     encode_share,
+    hand_out,
 )
 from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import Backoff, RetryPolicy, TaskId

@@ -102,7 +102,7 @@ async def running_pipelines(address: LogAddress) -> Mapping[str, Any]:
     nobody does. Pipelines that only other machines run have a name alone."""
     elsewhere: dict[str, Any] = {}
     if address.is_reached_from_elsewhere:
-        from headwater.pipelines.running.member_messages import pipelines_of_members
+        from headwater.pipelines.running.assignor import pipelines_of_members
 
         async with address.open() as log:
             shared = await pipelines_of_members(log)

@@ -75,7 +75,7 @@ class LogAddress:
 
     def load(self, output: Output) -> "Sequence[LoadedPipeline]":
         """The pipelines of the file; none where no file was named."""
-        from headwater.pipelines.file.given_files import load_given
+        from headwater.pipelines.file.loader import load_given
 
         return [] if self.file is None else load_given(output, self.file, data=self._given)
 

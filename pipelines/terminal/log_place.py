@@ -214,7 +214,7 @@ async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
     # Late, since a broker that starts needs neither a client nor pipelines.
     from headwater.core_log.client import KafkaLog, KafkaSettings
     from headwater.core_log.client.settings import security_at
-    from headwater.pipelines.running.log_clients import kafka_settings
+    from headwater.pipelines.running.data_directory_lock import kafka_settings
 
     settings = loaded.spec.log
     if settings.brokers:

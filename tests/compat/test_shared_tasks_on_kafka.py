@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
-from headwater.pipelines.running.member_messages import GROUP, pipelines_of_members
+from headwater.pipelines.running.assignor import GROUP, pipelines_of_members
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.pipelines.running.test_worker_group import ALL, Stage, a_file, cut_off
 

@@ -16,7 +16,7 @@ from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import topics_of
-from headwater.pipelines.running.log_clients import kafka_settings
+from headwater.pipelines.running.data_directory_lock import kafka_settings
 from headwater.pipelines.running.supervisor import CRASHES_MAX
 from scripts.free_port import free_port
 from tests.crash.captured_server import CapturedServer

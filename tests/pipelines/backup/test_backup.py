@@ -18,15 +18,17 @@ from headwater.core_log.objects.settings import S3Settings
 from headwater.core_log.objects.store import SINK_ERRORS, store_of
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.storage.files import OsFiles
-from headwater.pipelines.backup.backup import BackupResult, back_up, restore
-from headwater.pipelines.backup.held_files import decode_held, encode_held
-from headwater.pipelines.backup.manifest import (
+from headwater.pipelines.backup.backup import (
     BackupManifest,
+    BackupResult,
     StoredFile,
+    back_up,
     backup_names,
     choose_backup,
     chunk_name,
+    restore,
 )
+from headwater.pipelines.backup.held_files import decode_held, encode_held
 from tests.builders import START_MS, batch
 from tests.contract.records import read_all
 from tests.moto_server import client_of

@@ -14,10 +14,9 @@ from pydantic import TypeAdapter
 from starlette.routing import Match, Route
 
 from headwater.pipelines.console.console_route import API, ConsoleSources
-from headwater.pipelines.console.console_server import ConsoleServer
+from headwater.pipelines.console.console_server import ROUTES, ConsoleServer
 from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
 from headwater.pipelines.console.live_status import FindOwner
-from headwater.pipelines.console.routes import ROUTES
 from headwater.pipelines.file.http_settings import HttpSettings
 
 

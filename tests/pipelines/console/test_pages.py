@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from headwater.pipelines.console.routes import WEB
+from headwater.pipelines.console.console_server import WEB
 from tests.pipelines.console.browser_pages import (
     check_accessible,
     console_of,

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic import ValidationError
 
-from headwater.pipelines.console.console_server import ConsoleServer
-from headwater.pipelines.console.routes import ROUTES, WEB
+from headwater.pipelines.console.console_server import ROUTES, WEB, ConsoleServer
 from headwater.pipelines.file.http_settings import HttpSettings
 from tests.memory_log import MemoryLog
 from tests.pipelines.console.served_console import ServedConsole, served_console, sources_of
@@ -63,8 +62,8 @@ async def test_the_page_needs_no_token_but_the_right_host(
 @pytest.mark.parametrize(
     "path",
     [
-        "/static/../routes.py",
-        "/static/%2e%2e/routes.py",
+        "/static/../console_server.py",
+        "/static/%2e%2e/console_server.py",
         "/static//etc/passwd",
         "/static/vendor/README.md",
         "/static/pages",

@@ -15,7 +15,7 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.http_settings import OpenLineageSettings
 from headwater.pipelines.lineage.column_lineage import ColumnOrigin, TableLineage
 from headwater.pipelines.lineage.datasets import DatasetName
-from headwater.pipelines.lineage.lineage_events import (
+from headwater.pipelines.lineage.sink_lineage import (
     LineageSender,
     RunMoment,
     TableFlow,

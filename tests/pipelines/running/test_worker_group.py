@@ -20,9 +20,10 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import DirectoryInUse, Fenced, LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.reports import Report, StateChanged, TaskState
-from headwater.pipelines.running.assignor import MemberOffer, PipelineOffer
-from headwater.pipelines.running.member_messages import (
+from headwater.pipelines.running.assignor import (
     MemberMessage,
+    MemberOffer,
+    PipelineOffer,
     encode_metadata,
     pipelines_of_members,
 )

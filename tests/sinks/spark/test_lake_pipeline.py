@@ -15,7 +15,7 @@ from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.log import TopicPartition
-from headwater.pipelines.file.given_files import sink_elsewhere
+from headwater.pipelines.file.loaded_parts import sink_elsewhere
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.loops.assembly import make_sink, run_task, split_reader_of
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader

@@ -14,7 +14,7 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
-from headwater.pipelines.file.given_files import sink_elsewhere
+from headwater.pipelines.file.loaded_parts import sink_elsewhere
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.file.spec import TransformRule
 from headwater.pipelines.loops.assembly import make_sink, topic_config

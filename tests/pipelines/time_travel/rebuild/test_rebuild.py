@@ -17,7 +17,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import ConfigError, SinkRejected
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.table_schema import TableId
-from headwater.pipelines.file.given_files import sink_elsewhere
+from headwater.pipelines.file.loaded_parts import sink_elsewhere
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.loops.assembly import run_task

@@ -220,7 +220,7 @@ async def test_places_and_directories_of_others_are_refused(tmp_path: Path) -> N
         restore(store, name, tmp_path / "data")
     with pytest.raises(ConfigError, match="no backup of this name"):
         choose_backup(store, "yesterday")
-    with pytest.raises(ConfigError, match="no backup at this place"):
+    with pytest.raises(ConfigError, match="the place has no backup"):
         choose_backup(DirectoryStore(tmp_path / "empty", SINK_ERRORS), None)
 
 

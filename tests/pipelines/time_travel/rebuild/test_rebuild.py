@@ -199,7 +199,7 @@ def test_the_place_of_the_live_table_is_no_other_place(tmp_path: Path, place: st
     )
     [loaded] = load(path, environment=os.environ)
 
-    with pytest.raises(ConfigError, match="the target of the live table"):
+    with pytest.raises(ConfigError, match="the target is that of the live table"):
         sink_elsewhere(loaded.sinks[0], place)
 
 

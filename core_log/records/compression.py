@@ -45,7 +45,7 @@ def compress(code: int, data: Buffer, *, level: int | None = None) -> Buffer:
     if code == Compression.NONE:
         return data
     if code not in _COMPRESSORS:
-        raise DecodeError("unknown compression", code=code)
+        raise DecodeError("the records have an unknown compression", code=code)
     return _COMPRESSORS[code](data, level)
 
 
@@ -54,7 +54,7 @@ def decompress(code: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_M
     if code == Compression.NONE:
         return data
     if code not in _DECOMPRESSORS:
-        raise DecodeError("unknown compression", code=code)
+        raise DecodeError("the records have an unknown compression", code=code)
     return _DECOMPRESSORS[code](memoryview(data), bytes_max)
 
 

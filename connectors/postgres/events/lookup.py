@@ -50,8 +50,8 @@ class LookupConnection:
             looks += 1
             if looks == PATIENCE_LOOKS:
                 logger.warning(
-                    "a transaction that was streamed is not seen by others yet, which is waited"
-                    " for: does its commit wait for a synchronous standby?"
+                    "a streamed transaction is not visible to other sessions yet: its commit may"
+                    " wait for a synchronous standby"
                 )
             if looks >= PATIENCE_LOOKS:
                 is_long = looks >= LONG_LOOKS

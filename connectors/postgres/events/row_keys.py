@@ -144,4 +144,4 @@ def _parse(text: str) -> tuple[dict[int, KeyColumns], dict[int, KeyTypes]]:
             {int(oid): tuple(str(kind) for kind in kinds) for oid, kinds in types.items()},
         )
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise DecodeError("a part of the position is not one of keys") from None
+        raise DecodeError("the keys of tables in the position are not readable") from None

@@ -278,7 +278,7 @@ class Slicer:
                 found.add(switch.former)
             except LogRejected:
                 gone[present] = PositionLost(
-                    "the topic at whose offsets the target is was dropped before its end",
+                    "the topic of the target's offsets was dropped before its end",
                     hint=REBUILD,
                     topic=present,
                     former=switch.former,

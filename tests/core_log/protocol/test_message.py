@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.protocol.codec import UnsupportedByVersion
-from headwater.core_log.protocol.message import decode, encode, response_type
+from headwater.core_log.protocol.message import UnsupportedByVersion, decode, encode, response_type
 from headwater.core_log.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,

@@ -13,9 +13,8 @@ from headwater.core_log.storage.checkpoints import (
 )
 from headwater.core_log.storage.files import Files
 from headwater.core_log.storage.partition_log import PartitionLog
-from headwater.core_log.storage.properties import META
+from headwater.core_log.storage.properties import LOG_DIRECTORY, META
 from headwater.core_log.storage.segment import LOG
-from headwater.core_log.storage.store import LOG_DIRECTORY
 
 HOLD = "backup"
 """The directory of the links, in the data directory."""

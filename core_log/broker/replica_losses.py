@@ -21,7 +21,7 @@ from headwater.core_log.replication.metadata_records import (
     PartitionRecord,
     metadata_version_of,
 )
-from headwater.core_log.storage.losses import Loss
+from headwater.core_log.storage.properties import Loss
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
 from headwater.core_log.foundation.errors import CorruptLog, HeadwaterError, StorageFailed
-from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.index import AbortedTransaction
 from headwater.core_log.storage.log_config import LogConfig
 
 OFFSETS_PER_SEGMENT_MAX = (1 << 31) - 1

@@ -18,9 +18,10 @@ from headwater.core_log.storage.batch_filter import (
     CleaningStats,
     RecordStarts,
     TransactionTrail,
+    empty_batch,
+    rewritten_batches,
     runs,
 )
-from headwater.core_log.storage.batch_rewrite import empty_batch, rewritten_batches
 from headwater.core_log.storage.compaction import (
     CompactionRequest,
     CompactionResult,

@@ -9,7 +9,7 @@ from headwater.core_log.foundation.errors import CorruptBatch, DecodeError
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from headwater.core_log.records.record_codec import decode_batch, encode_batch
 from headwater.core_log.storage.files import File, Files, write_all
-from headwater.core_log.storage.losses import Loss, note_loss
+from headwater.core_log.storage.properties import Loss, note_loss
 from headwater.core_log.storage.scan import CheckedBatches, find_batch
 from headwater.core_log.storage.segment import INDEX, LOG, TIMES, Segment, file_name
 from headwater.core_log.storage.swap import base_offsets, cleaned_path

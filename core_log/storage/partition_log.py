@@ -14,20 +14,19 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.records.batch_header import BatchHeader, check_batch, stamp
 from headwater.core_log.records.record_codec import encode_marker, iterate_batches
-from headwater.core_log.storage.aborted import AbortedTransaction
 from headwater.core_log.storage.checkpoints import PartitionMarks
 from headwater.core_log.storage.durability import Durability, RemovalJob
 from headwater.core_log.storage.durability import SyncJob as SyncJob
 from headwater.core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
+from headwater.core_log.storage.index import AbortedTransaction
 from headwater.core_log.storage.leader_epochs import EpochCache
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.producer_snapshot import SPACING_BYTES, ProducerSnapshots
 from headwater.core_log.storage.producers import ProducerStates, is_data
 from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
 from headwater.core_log.storage.segment import FOREVER, LOG, Segment
-from headwater.core_log.storage.segments import Growth, Segments, find_expired, is_worth_rolling
+from headwater.core_log.storage.segments import Growth, Segments, TimedOffset
 from headwater.core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
-from headwater.core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
 
 logger = logging.getLogger(__name__)
 
@@ -298,13 +297,13 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp_ms: int, *, below: int) -> TimedOffset | None:
         """Returns the first record at or after a time, among those below `below`."""
-        return first_at_or_after(
-            self.segments, timestamp_ms, start_offset=self.start_offset, below=below
+        return self.segments.first_at_or_after(
+            timestamp_ms, start_offset=self.start_offset, below=below
         )
 
     def max_timestamp(self, *, below: int = FOREVER) -> TimedOffset | None:
         """Returns the record with the newest timestamp among those below `below`."""
-        return newest(self.segments, start_offset=self.start_offset, below=below)
+        return self.segments.newest(start_offset=self.start_offset, below=below)
 
     def find_aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
         """Returns the aborted transactions that may have records in [lo, hi)."""
@@ -400,11 +399,11 @@ class PartitionLog:
         """Removes expired segments; returns the job that deletes their files. A follower removes
         only what lies below the start that its leader has given."""
         config = self._config if leads else self._config.without_expiry()
-        is_aged = is_worth_rolling(self.segments, config, now_ms=now_ms)
+        is_aged = self.segments.is_worth_rolling(config, now_ms=now_ms)
         if is_aged and self.end_offset <= below:
             self.roll()
         start, segments = self.start_offset, self.segments
-        gone = find_expired(segments, config, now_ms=now_ms, start_offset=start, below=below)
+        gone = segments.find_expired(config, now_ms=now_ms, start_offset=start, below=below)
         if not gone:
             return None
         following = self.segments.after(gone[-1])

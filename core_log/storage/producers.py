@@ -12,7 +12,7 @@ from headwater.core_log.foundation.errors import (
     OutOfOrderSequence,
 )
 from headwater.core_log.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
-from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.index import AbortedTransaction
 
 REMEMBERED_BATCHES = 5
 """The number of batches that a client may have in flight, so that a retry of any is recognised."""

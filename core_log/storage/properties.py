@@ -1,19 +1,23 @@
-"""Small `key=value` and JSON files that identify a data directory and a partition."""
+"""Small files that identify a data directory and a partition, and note how they were left."""
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
 from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import File, Files, write_all
 
 META = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_STOP = ".kafka_cleanshutdown"
+LOSS = "loss"
+LOG_DIRECTORY = "log"
 
 
 def read_properties(files: Files, path: Path) -> dict[str, str]:
@@ -44,6 +48,18 @@ def decode_uuid(text: str) -> UUID:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError as error:
         raise DecodeError("the text is not an id in Kafka's format", text=text) from error
+
+
+def partition_named(name: str) -> TopicPartition | None:
+    """Returns the partition whose directory has this name: `orders-0` is partition 0 of orders."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None
+
+
+def partitions_set_aside(names: Iterable[str], endings: tuple[str, ...]) -> set[TopicPartition]:
+    """Returns the partitions whose directories were renamed away, as far as their names tell."""
+    stems = (name.rpartition(".")[0] for name in names if name.endswith(endings))
+    return {found for stem in stems if (found := partition_named(stem))}
 
 
 def read_topic_id(files: Files, directory: Path) -> UUID | None:
@@ -84,3 +100,34 @@ def take_clean_stop(files: Files, directory: Path) -> int | None:
     files.remove(path)
     files.sync_directory(directory)
     return epoch
+
+
+class Loss(Enum):
+    """How much of a partition is missing, as far as its files tell. The note stays until the
+    cluster knows it."""
+
+    DOUBTFUL = "doubtful"
+    """Its end was cut although whole batches followed, or nothing tells where it ended: it may lack
+    records that were on disk."""
+    CERTAIN = "certain"
+    """Records that were on disk are missing."""
+
+
+def note_loss(files: Files, directory: Path, loss: Loss) -> None:
+    """Writes the loss into the partition's directory, on disk on return; a certain one stays."""
+    if read_loss(files, directory) is not Loss.CERTAIN:
+        files.replace(directory / LOSS, loss.value.encode())
+
+
+def read_loss(files: Files, directory: Path) -> Loss | None:
+    path = directory / LOSS
+    if not files.exists(path):
+        return None
+    is_doubtful = files.read(path) == Loss.DOUBTFUL.value.encode()
+    return Loss.DOUBTFUL if is_doubtful else Loss.CERTAIN
+
+
+def forget_loss(files: Files, directory: Path) -> None:
+    """Removes the note, on disk on return."""
+    files.remove(directory / LOSS)
+    files.sync_directory(directory)

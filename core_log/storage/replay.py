@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from headwater.core_log.records.batch_header import CONTROL, BatchHeader
 from headwater.core_log.records.record_codec import decode_batch, decode_marker
-from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.index import AbortedTransaction
 from headwater.core_log.storage.producer_snapshot import ProducerSnapshots
 from headwater.core_log.storage.producers import ProducerStates
 from headwater.core_log.storage.segment import FOREVER, Segment

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from headwater.core_log.storage.aborted import AbortedIndex
 from headwater.core_log.storage.files import Bytes, File, FileRange, Files, write_all
 from headwater.core_log.storage.index import (
     NO_TIMESTAMP,
     OFFSET_ENTRY,
     TIME_ENTRY,
+    AbortedIndex,
     IndexFile,
     OffsetIndex,
     TimeIndex,

@@ -1,15 +1,17 @@
-"""The segments of one partition, oldest first: finds one, and chooses those that retention
-removes."""
+"""The segments of one partition, oldest first: finds one by offset or time, and chooses those that
+retention removes."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.records.batch_header import BatchHeader
-from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.records.batch_header import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch
 from headwater.core_log.storage.files import FileRange, Files
+from headwater.core_log.storage.index import NO_TIMESTAMP, AbortedTransaction
 from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
 from headwater.core_log.storage.producer_snapshot import SPACING_BYTES
 from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
@@ -23,6 +25,14 @@ DAMAGE_HINT = (
 )
 OPEN_SEALED_MAX = 4
 """Number of sealed segments that keep their file and indexes open."""
+
+
+class TimedOffset(NamedTuple):
+    """A record found by its time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
 
 
 class Segments:
@@ -145,6 +155,43 @@ class Segments:
                     hint=DAMAGE_HINT,
                 )
 
+    def first_at_or_after(
+        self, timestamp: int, *, start_offset: int, below: int
+    ) -> TimedOffset | None:
+        """Returns the first record, from the log's start on, that is not older than `timestamp`."""
+        for segment in self.from_offset(start_offset):
+            if segment.base_offset >= below:
+                return None
+            if segment.size == 0 or segment.max_timestamp < timestamp:
+                continue
+            found = _first_in(segment, timestamp, start_offset, below)
+            if found is not None:
+                return found
+        return None
+
+    def newest(self, *, start_offset: int, below: int) -> TimedOffset | None:
+        """Returns the first of the records that have the largest timestamp between two offsets."""
+        bounds = [
+            (segment.newest_between(start_offset, below), segment)
+            for segment in self.from_offset(start_offset)
+            if segment.base_offset < below
+        ]
+        best: TimedOffset | None = None
+        for timestamp, segment in sorted(bounds, key=lambda each: each[0], reverse=True):
+            if timestamp == NO_TIMESTAMP or (best is not None and timestamp < best.timestamp):
+                break
+            if (
+                best is not None
+                and segment.base_offset > best.offset
+                and timestamp == best.timestamp
+            ):
+                continue
+            found = _first_in(segment, timestamp, start_offset, below)
+            # a batch may keep the time of a record that was deleted
+            found = found or _newest_in(segment, start_offset, below)
+            best = _newer(best, found)
+        return best
+
     def find_aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
         """Returns the aborted transactions that may have records in [lo, hi)."""
         found: list[AbortedTransaction] = []
@@ -155,6 +202,41 @@ class Segments:
                 if aborted.last_stable_offset >= hi:
                     return found
         return found
+
+    def find_expired(
+        self, config: LogConfig, *, now_ms: int, start_offset: int, below: int
+    ) -> Sequence[Segment]:
+        """Returns the oldest segments to delete; all are completely below `below`, and none is the
+        active one.
+
+        In Kafka's order: segments past `retention.ms` by their newest record, then those in excess
+        of `retention.bytes`. Below the log's start everything is deleted, whatever the policy.
+        """
+        excess = self.size - config.retention_bytes
+        gone: list[Segment] = []
+        for segment, following in pairwise(self):
+            if following.base_offset > below:
+                break
+            is_old = _is_expired(segment, config, now_ms)
+            excess -= segment.size
+            is_excess = config.is_deleted and config.retention_bytes != UNLIMITED and excess >= 0
+            if not (is_old or is_excess or following.base_offset <= start_offset):
+                break
+            gone.append(segment)
+        return gone
+
+    def is_worth_rolling(self, config: LogConfig, *, now_ms: int) -> bool:
+        """Whether the active segment itself is past retention, or past the longest time until its
+        compaction: it must be closed for either."""
+        active = self.active
+        if not active.size:
+            return False
+        is_overdue = (
+            config.is_compacted
+            and active.first_timestamp is not None
+            and 0 <= active.first_timestamp < now_ms - config.max_compaction_lag_ms
+        )
+        return is_overdue or _is_expired(active, config, now_ms)
 
     def sync_files(self, *, from_offset: int) -> None:
         """Syncs every file of the segment of `from_offset` and of all after it."""
@@ -190,43 +272,6 @@ class Segments:
             for suffix in (*SUFFIXES, SNAPSHOT)
         ]
         return set_aside(self._files, self.directory, names)
-
-
-def find_expired(
-    segments: Segments, config: LogConfig, *, now_ms: int, start_offset: int, below: int
-) -> Sequence[Segment]:
-    """Returns the oldest segments to delete; all are completely below `below`, and none is the
-    active one.
-
-    In Kafka's order: segments past `retention.ms` by their newest record, then those in excess of
-    `retention.bytes`. Below the log's start everything is deleted, whatever the policy.
-    """
-    excess = segments.size - config.retention_bytes
-    gone: list[Segment] = []
-    for segment, following in pairwise(segments):
-        if following.base_offset > below:
-            break
-        is_old = _is_expired(segment, config, now_ms)
-        excess -= segment.size
-        is_excess = config.is_deleted and config.retention_bytes != UNLIMITED and excess >= 0
-        if not (is_old or is_excess or following.base_offset <= start_offset):
-            break
-        gone.append(segment)
-    return gone
-
-
-def is_worth_rolling(segments: Segments, config: LogConfig, *, now_ms: int) -> bool:
-    """Whether the active segment itself is past retention, or past the longest time until its
-    compaction: it must be closed for either."""
-    active = segments.active
-    if not active.size:
-        return False
-    is_overdue = (
-        config.is_compacted
-        and active.first_timestamp is not None
-        and 0 <= active.first_timestamp < now_ms - config.max_compaction_lag_ms
-    )
-    return is_overdue or _is_expired(active, config, now_ms)
 
 
 def _is_expired(segment: Segment, config: LogConfig, now_ms: int) -> bool:
@@ -276,3 +321,58 @@ class Growth:
             or max_timestamp > self.timestamp_max
             or last_offset > self.offset_max
         )
+
+
+def _first_in(
+    segment: Segment, timestamp: int, start_offset: int, below: int
+) -> TimedOffset | None:
+    begin = max(segment.search_from(timestamp), start_offset)
+    for position, header in segment.heads(segment.position_of(begin)):
+        if header.base_offset >= below:
+            return None
+        if header.max_timestamp < timestamp or header.last_offset < start_offset:
+            continue
+        first = _first_time(header)
+        if first >= timestamp and header.base_offset >= start_offset:
+            return TimedOffset(header.base_offset, first, header.leader_epoch)
+        for record in _records(segment, position, header):
+            if record.timestamp_ms >= timestamp and start_offset <= record.offset < below:
+                return TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+    return None
+
+
+def _newest_in(segment: Segment, start_offset: int, below: int) -> TimedOffset | None:
+    found = [
+        (position, header)
+        for position, header in segment.heads(segment.position_of(start_offset))
+        if header.base_offset < below and header.record_count
+    ]
+    best: TimedOffset | None = None
+    for position, header in sorted(found, key=lambda each: each[1].max_timestamp, reverse=True):
+        if best is not None and header.max_timestamp < best.timestamp:
+            break
+        for record in _records(segment, position, header):
+            if start_offset <= record.offset < below and record.timestamp_ms != NO_TIMESTAMP:
+                each = TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+                best = _newer(best, each)
+    return best
+
+
+def _newer(one: TimedOffset | None, other: TimedOffset | None) -> TimedOffset | None:
+    """Returns the one with the larger time; of equal ones the earlier."""
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda each: (each.timestamp, -each.offset))
+
+
+def _first_time(header: BatchHeader) -> int:
+    """Returns the time of the record at the base offset if the header alone has it; else -1."""
+    if header.record_count != header.last_offset_delta + 1:  # compaction may have removed it
+        return NO_TIMESTAMP
+    if header.attributes & LOG_APPEND_TIME:
+        return header.max_timestamp
+    return NO_TIMESTAMP if header.attributes & DELETE_HORIZON else header.base_timestamp
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> list[PlainRecord]:
+    return decode_batch(segment.file.read(position, header.total_bytes))[1]

@@ -21,12 +21,16 @@ from headwater.core_log.storage.checkpoints import Checkpoints
 from headwater.core_log.storage.durability import RemovalJob, RenewalJob
 from headwater.core_log.storage.files import File, Files
 from headwater.core_log.storage.log_config import LogConfig
-from headwater.core_log.storage.losses import Loss, forget_loss, partitions_set_aside
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.properties import (
+    LOG_DIRECTORY,
     META,
+    Loss,
     encode_uuid,
+    forget_loss,
     new_uuid,
+    partition_named,
+    partitions_set_aside,
     read_properties,
     read_topic_id,
     take_clean_stop,
@@ -39,7 +43,7 @@ from headwater.core_log.storage.recovery import LogRecovery
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = "1"
-LOCK, ENDPOINT, LOG_DIRECTORY, RESERVE = "lock", "endpoint.json", "log", "reserve"
+LOCK, ENDPOINT, RESERVE = "lock", "endpoint.json", "reserve"
 JOINED, FORMER_ID = "joined", "former.directory.id"
 RESERVE_BYTES = 256 << 10
 """Disk space kept in reserve: enough to start on a full disk and to delete topics there."""
@@ -433,12 +437,8 @@ class Store:
 
     def _scan(self) -> set[TopicPartition]:
         """Finds the partitions in the directory."""
-        found = set()
-        for name in self.files.names(self.log_directory):
-            topic, _, number = name.rpartition("-")
-            if topic and number.isdecimal():
-                found.add(TopicPartition(topic, int(number)))
-        return found
+        names = self.files.names(self.log_directory)
+        return {found for name in names if (found := partition_named(name))}
 
     def _find_missing(self) -> set[TopicPartition]:
         """Finds the partitions that had records on disk, and whose directories somebody has

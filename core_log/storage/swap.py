@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from headwater.core_log.storage.aborted import AbortedIndex, AbortedTransaction
 from headwater.core_log.storage.files import Bytes, Files, write_all
 from headwater.core_log.storage.index import (
     NO_TIMESTAMP,
     OFFSET_ENTRY,
     TIME_ENTRY,
+    AbortedIndex,
+    AbortedTransaction,
     IndexFile,
     OffsetIndex,
     TimeIndex,

@@ -1,19 +1,109 @@
-"""Checks a partition's files without owning them, and reports what is wrong in them."""
+"""Reads the files of partitions without owning them: counts their content, and reports what is
+wrong."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.foundation.errors import ConfigError, CorruptLog
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from headwater.core_log.storage.aborted import AbortedIndex, AbortedTransaction
+from headwater.core_log.records.batch_header import DELETE_HORIZON, HEADER_BYTES, BatchHeader
 from headwater.core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetCheckpoint
 from headwater.core_log.storage.files import File, Files
-from headwater.core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
+from headwater.core_log.storage.index import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    AbortedIndex,
+    AbortedTransaction,
+    IndexFile,
+)
+from headwater.core_log.storage.properties import LOG_DIRECTORY, partition_named
 from headwater.core_log.storage.scan import CheckedBatches, find_batch, is_zero
 from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
 from headwater.core_log.storage.swap import SWAP, base_offsets
+
+KAFKAS_CLEANED_TO = "cleaner-offset-checkpoint"
+CUT, DAMAGED = ".cut-", ".damaged-"
+"""Suffixes of files with whole batches that followed damage, which recovery moved there, and of
+segments from before `headwater log mend`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSurvey:
+    """One segment by its files, up to the first invalid batch."""
+
+    base_offset: int
+    end_offset: int
+    batches: int
+    records: int
+    size: int
+    first_timestamp: int
+    max_timestamp: int
+    index_sizes: dict[str, int]
+
+
+def partition_directories(files: Files, directory: Path) -> dict[TopicPartition, Path]:
+    """Returns the partitions of a data directory, of its log directory, or the one partition
+    given."""
+    if not files.exists(directory):
+        raise ConfigError("the directory does not exist", path=str(directory))
+    if base_offsets(files.names(directory)):
+        name = directory.resolve().name  # a copy may have any
+        return {partition_named(name) or TopicPartition(name, 0): directory}
+    inner = directory / LOG_DIRECTORY
+    root = inner if files.exists(inner) else directory
+    found = {
+        partition: root / name
+        for name in files.names(root)
+        if (partition := partition_named(name)) and base_offsets(files.names(root / name))
+    }
+    if not found:
+        raise ConfigError(
+            "the directory contains no log",
+            path=str(directory),
+            hint="name a data directory, or one partition's, such as data/log/orders-0",
+        )
+    return dict(sorted(found.items()))
+
+
+def batches(
+    files: Files, directory: Path, base_offset: int
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Yields position, header and bytes of every valid batch of a segment, until the first invalid
+    one."""
+    file = files.open(directory / file_name(base_offset, LOG))
+    return iter(CheckedBatches(file, 0, file.size(), next_offset=base_offset, may_skip=True))
+
+
+def survey_segment(files: Files, directory: Path, base_offset: int) -> SegmentSurvey:
+    """Counts the content of a segment."""
+    count = records = 0
+    first_timestamp = max_timestamp = -1
+    end_offset = base_offset
+    for _, header, _ in batches(files, directory, base_offset):
+        count += 1
+        records += header.record_count
+        end_offset = header.next_offset
+        if count == 1:
+            # Compaction stores the time to drop tombstones in place of the first record's time.
+            is_moved = bool(header.attributes & DELETE_HORIZON)
+            first_timestamp = header.max_timestamp if is_moved else header.base_timestamp
+        max_timestamp = max(max_timestamp, header.max_timestamp)
+    paths = {
+        suffix: directory / file_name(base_offset, suffix) for suffix in (INDEX, TIMES, ABORTED)
+    }
+    return SegmentSurvey(
+        base_offset=base_offset,
+        end_offset=end_offset,
+        batches=count,
+        records=records,
+        size=files.size(directory / file_name(base_offset, LOG)),
+        first_timestamp=first_timestamp,
+        max_timestamp=max_timestamp,
+        index_sizes={
+            suffix: files.size(path) for suffix, path in paths.items() if files.exists(path)
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +139,6 @@ class Promise:
     crash."""
     cleaned_to: int | None = None
     """Compaction may have left gaps below; None if that is not known."""
-
-
-KAFKAS_CLEANED_TO = "cleaner-offset-checkpoint"
-CUT, DAMAGED = ".cut-", ".damaged-"
-"""Suffixes of files with whole batches that followed damage, which recovery moved there, and of
-segments from before `headwater log mend`."""
 
 
 def promise_of(files: Files, log_directory: Path, partition: TopicPartition) -> Promise:

@@ -53,7 +53,7 @@ def inspect(output: Output, directory: Path, batches: bool, records: bool) -> No
     ask for more. Reading ends at the first damaged batch; `headwater log verify` shows the damage.
     """
     from headwater.core_log.storage.files import OsFiles
-    from headwater.core_log.storage.survey import partition_directories
+    from headwater.core_log.storage.verification import partition_directories
 
     files = OsFiles(may_write=False)
     found = partition_directories(files, directory)
@@ -67,8 +67,8 @@ def inspect(output: Output, directory: Path, batches: bool, records: bool) -> No
 
 
 def show_partitions(output: Output, files: "Files", found: "dict[TopicPartition, Path]") -> None:
-    from headwater.core_log.storage.survey import survey_segment
     from headwater.core_log.storage.swap import base_offsets
+    from headwater.core_log.storage.verification import survey_segment
 
     rows = []
     for (topic, number), path in found.items():
@@ -89,8 +89,8 @@ def show_partitions(output: Output, files: "Files", found: "dict[TopicPartition,
 
 
 def show_segments(output: Output, files: "Files", directory: Path) -> None:
-    from headwater.core_log.storage.survey import survey_segment
     from headwater.core_log.storage.swap import base_offsets
+    from headwater.core_log.storage.verification import survey_segment
 
     segments = [
         survey_segment(files, directory, base) for base in base_offsets(files.names(directory))
@@ -129,8 +129,8 @@ def show_batches(
     with_records: bool,
 ) -> None:
     """Prints one line per batch, so that a log of any size can be listed."""
-    from headwater.core_log.storage.survey import batches
     from headwater.core_log.storage.swap import base_offsets
+    from headwater.core_log.storage.verification import batches
 
     for base in base_offsets(files.names(directory)):
         for position, header, data in batches(files, directory, base):
@@ -215,10 +215,10 @@ def verify(output: Output, directory: Path) -> None:
     the next start truncates it. Run it while no broker writes to the directory.
     """
     from headwater.core_log.storage.files import OsFiles
-    from headwater.core_log.storage.survey import partition_directories
     from headwater.core_log.storage.verification import (
         LogFinding,
         VerificationStats,
+        partition_directories,
         promise_of,
         verify_partition,
     )
@@ -294,8 +294,7 @@ def mend(output: Output, directory: Path, yes: bool) -> None:
     from headwater.core_log.storage.files import OsFiles
     from headwater.core_log.storage.properties import take_clean_stop
     from headwater.core_log.storage.store import lock_if_owned
-    from headwater.core_log.storage.survey import partition_directories
-    from headwater.core_log.storage.verification import promise_of
+    from headwater.core_log.storage.verification import partition_directories, promise_of
 
     confirm(f"Empty every damaged batch of {directory}?", yes=yes)
     files, facts, now_ms = OsFiles(), list[dict[str, object]](), unix_ms()

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headwater.core_log.storage.aborted import AbortedTransaction
 from headwater.core_log.storage.files import OsFiles
+from headwater.core_log.storage.index import AbortedTransaction
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import START_MS, Sequenced, append, open_log, open_store, sync, values_of

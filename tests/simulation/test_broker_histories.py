@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core_log.records.batch_header import BatchHeader
-from headwater.core_log.storage import tail
+from headwater.core_log.storage import recovery
 from headwater.core_log.storage.producers import ProducerStates
 from tests.simulation.world import Fault, Faults, play
 
@@ -72,6 +72,6 @@ def test_a_log_that_does_not_know_a_repeated_batch_is_found(
 def test_a_log_that_believes_what_a_failed_sync_left_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tail, "write_again", lambda file, position, end: None)
+    monkeypatch.setattr(recovery, "write_again", lambda file, position, end: None)
 
     assert is_found("", Faults.fail_syncs_and_kill, Faults.cut_power)

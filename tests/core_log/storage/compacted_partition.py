@@ -12,7 +12,6 @@ from headwater.core_log.records.record_codec import (
     encode_batch,
     encode_marker,
 )
-from headwater.core_log.storage.aborted import AbortedIndex, AbortedTransaction
 from headwater.core_log.storage.compaction import (
     CompactionRequest,
     CompactionResult,
@@ -20,6 +19,7 @@ from headwater.core_log.storage.compaction import (
     SegmentFacts,
 )
 from headwater.core_log.storage.compaction_worker import Compaction
+from headwater.core_log.storage.index import AbortedIndex, AbortedTransaction
 from headwater.core_log.storage.key_digests import KeyDigests
 from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
 from headwater.core_log.storage.swap import base_offsets, commit_swap, finish_swap

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
-from headwater.core_log.storage.batch_rewrite import empty_batch
+from headwater.core_log.storage.batch_filter import empty_batch
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import append, batch, open_log

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headwater.core_log.foundation.errors import Fenced, InvalidProducerEpoch, OutOfOrderSequence
 from headwater.core_log.records.batch_header import BatchHeader, stamp_append_time
 from headwater.core_log.records.record_codec import decode_batch, decode_marker
-from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.index import AbortedTransaction
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import START_MS, Sequenced, append, batch, open_log, sync, values_in

@@ -9,7 +9,6 @@ from uuid import UUID
 from headwater.core_log.broker.active_controller import ActiveController
 from headwater.core_log.broker.audit_log import AuditLog
 from headwater.core_log.broker.batch_validation import Scratch
-from headwater.core_log.broker.client_quotas import ClientQuotas
 from headwater.core_log.broker.cluster_member import ClusterMember
 from headwater.core_log.broker.connection import Peer
 from headwater.core_log.broker.coordination import Coordination
@@ -22,6 +21,7 @@ from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.peers import Address, Peers, PeerSettings, dial_peer
 from headwater.core_log.broker.quorum_log import METADATA_AT, MetadataStateLog, open_metadata_log
+from headwater.core_log.broker.quotas import ClientQuotas
 from headwater.core_log.broker.replica_losses import ReplicaLosses
 from headwater.core_log.broker.replicas import Replicas
 from headwater.core_log.broker.transaction_markers import TransactionMarkers
@@ -41,7 +41,6 @@ from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from headwater.core_log.replication.ballots import ElectionState, VoteLost, write_quorum_state
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import NO_ID, Decision
 from headwater.core_log.replication.features import SUPPORTED
@@ -56,8 +55,13 @@ from headwater.core_log.replication.metadata import (
 from headwater.core_log.replication.metadata_log import MetadataLog
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
 from headwater.core_log.replication.topic_config import TopicConfigs
-from headwater.core_log.replication.voters import ReplicaKey
-from headwater.core_log.security.authorizer import Authorizer
+from headwater.core_log.replication.voters import (
+    ElectionState,
+    ReplicaKey,
+    VoteLost,
+    write_quorum_state,
+)
+from headwater.core_log.security.acls import Authorizer
 from headwater.core_log.security.login import ListenerSecurity, security_of
 from headwater.core_log.security.principal import Principal
 from headwater.core_log.storage.partition_log import PartitionLog

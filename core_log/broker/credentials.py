@@ -9,7 +9,6 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.replication.access_changes import credential_in
 from headwater.core_log.replication.metadata import MetadataImage
-from headwater.core_log.security.cluster_secret import derive, read_secret_file
 from headwater.core_log.security.login import BETWEEN_NODES, Exchange, ListenerSecurity
 from headwater.core_log.security.principal import CLUSTER, LOCAL
 from headwater.core_log.security.sasl_mechanisms import (
@@ -20,6 +19,8 @@ from headwater.core_log.security.sasl_mechanisms import (
     ScramServer,
     credential_of,
     decoy,
+    derive,
+    read_secret_file,
     salt_password,
 )
 from headwater.core_log.storage.files import Files

@@ -8,8 +8,8 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.core_log.broker import handlers
-from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Peer
+from headwater.core_log.broker.quotas import RequestUse
 from headwater.core_log.foundation.endpoint import parse_address
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 

@@ -13,12 +13,6 @@ from headwater.core_log.foundation.errors import ConfigError, DecodeError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
-from headwater.core_log.replication.ballots import (
-    NOBODY,
-    ElectionState,
-    read_quorum_state,
-    write_quorum_state,
-)
 from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC, MetadataImage
 from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG
 from headwater.core_log.replication.metadata_records import (
@@ -32,7 +26,14 @@ from headwater.core_log.replication.metadata_records import (
     encode_record,
 )
 from headwater.core_log.replication.snapshots import MetadataSnapshots
-from headwater.core_log.replication.voters import ReplicaKey, Voter
+from headwater.core_log.replication.voters import (
+    NOBODY,
+    ElectionState,
+    ReplicaKey,
+    Voter,
+    read_quorum_state,
+    write_quorum_state,
+)
 from headwater.core_log.storage.files import Files
 from headwater.core_log.storage.properties import META, decode_uuid, read_properties
 from headwater.core_log.storage.store import Store

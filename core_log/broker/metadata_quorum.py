@@ -42,13 +42,6 @@ from headwater.core_log.links.connection import ConnectionLost, ConnectionRefuse
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.fetch import FetchResponse, PartitionData, SnapshotId
 from headwater.core_log.records.batch_header import BatchHeader
-from headwater.core_log.replication.ballots import (
-    NOBODY,
-    ElectionState,
-    VoteLost,
-    read_quorum_state,
-    write_quorum_state,
-)
 from headwater.core_log.replication.follower import EpochEnd
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
@@ -62,7 +55,16 @@ from headwater.core_log.replication.quorum import (
     VoteMessage,
 )
 from headwater.core_log.replication.snapshots import MetadataSnapshot, SnapshotHead
-from headwater.core_log.replication.voters import ReplicaKey, Voter, VoterHistory
+from headwater.core_log.replication.voters import (
+    NOBODY,
+    ElectionState,
+    ReplicaKey,
+    VoteLost,
+    Voter,
+    VoterHistory,
+    read_quorum_state,
+    write_quorum_state,
+)
 from headwater.core_log.storage.files import Files, refusal_of
 from headwater.core_log.storage.partition_log import PartitionLog
 

@@ -23,11 +23,10 @@ from headwater.core_log.protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-from headwater.core_log.replication.ballots import NOBODY
 from headwater.core_log.replication.follower import EpochEnd, needs_snapshot
 from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
 from headwater.core_log.replication.quorum import QuorumFetch
-from headwater.core_log.replication.voters import ReplicaKey
+from headwater.core_log.replication.voters import NOBODY, ReplicaKey
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

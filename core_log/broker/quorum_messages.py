@@ -47,14 +47,19 @@ from headwater.core_log.protocol.messages.update_raft_voter import (
 )
 from headwater.core_log.protocol.messages.vote import VotePartition, VoteTopic
 from headwater.core_log.protocol.primitives import ZERO_UUID
-from headwater.core_log.replication.ballots import Ballot, BallotAnswer
 from headwater.core_log.replication.metadata import METADATA_ID, METADATA_TOPIC
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
     EndQuorumEpochMessage,
     QuorumFetch,
 )
-from headwater.core_log.replication.voters import QuorumVersions, ReplicaKey, Voter
+from headwater.core_log.replication.voters import (
+    Ballot,
+    BallotAnswer,
+    QuorumVersions,
+    ReplicaKey,
+    Voter,
+)
 
 LISTENER = "PLAINTEXT"
 FETCH_WAIT_MS = 500

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from headwater.core_log.broker.leadership_proofs import LeadershipProofs
 from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.quotas import ReplicationQuotas
 from headwater.core_log.broker.replica_fetcher import ReplicaFetchers
 from headwater.core_log.broker.replica_fetches import ReplicaSessions
-from headwater.core_log.broker.replication_quotas import ReplicationQuotas
 from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode

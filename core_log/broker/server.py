@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakValueDictionary
 
 from headwater.core_log.broker.authorization import answer
-from headwater.core_log.broker.client_quotas import (
+from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
+from headwater.core_log.broker.dispatch import RequestContext, ServedApi
+from headwater.core_log.broker.forwarder import forward
+from headwater.core_log.broker.quotas import (
     EXEMPT,
     FREE,
     RequestUse,
     count_on,
 )
-from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
-from headwater.core_log.broker.dispatch import RequestContext, ServedApi
-from headwater.core_log.broker.forwarder import forward
 from headwater.core_log.broker.request_room import RequestRoom
 from headwater.core_log.foundation.endpoint import parse_address
 from headwater.core_log.foundation.errors import ConfigError, DecodeError, HeadwaterError

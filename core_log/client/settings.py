@@ -6,8 +6,8 @@ from pydantic import Field
 
 from headwater.core_log.foundation.endpoint import Endpoint
 from headwater.core_log.foundation.settings import SecuritySettings, Settings, TlsSettings
-from headwater.core_log.security.cluster_secret import derive, read_secret_file
 from headwater.core_log.security.principal import LOCAL
+from headwater.core_log.security.sasl_mechanisms import derive, read_secret_file
 
 FIRST_ANSWER_MS = 2_000
 """Used by pipelines and commands, so that a wrong address is reported at once."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct, error
 
-from headwater.core_log.groups.group_members import GroupMembers
 from headwater.core_log.groups.membership import (
     NO_MEMBER,
     Effects,
+    GroupMembers,
     GroupState,
     JoinAnswer,
     Joining,

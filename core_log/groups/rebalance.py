@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from headwater.core_log.groups.group_members import GroupMembers
 from headwater.core_log.groups.membership import (
     NO_MEMBER,
     Effects,
+    GroupMembers,
     GroupState,
     JoinAnswer,
     JoinedMember,

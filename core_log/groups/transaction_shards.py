@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 from headwater.core_log.groups.group_coordinator import partition_of
-from headwater.core_log.groups.transaction_log import decode_key, decode_value, encode_key
-from headwater.core_log.groups.transaction_recovery import (
+from headwater.core_log.groups.transaction_log import (
     MarkerBatch,
     TransactionRecovery,
     UnmarkedTransaction,
+    decode_key,
+    decode_value,
+    encode_key,
     recover_transaction,
 )
 from headwater.core_log.groups.transactional_id import (

@@ -5,8 +5,7 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from headwater.core_log.foundation.errors import LogUnavailable, StorageFailed
-from headwater.core_log.groups.transaction_log import encode_key, encode_value
-from headwater.core_log.groups.transaction_recovery import TransactionRecovery
+from headwater.core_log.groups.transaction_log import TransactionRecovery, encode_key, encode_value
 from headwater.core_log.groups.transactions import (
     NO_EPOCH,
     ProducerIdentity,

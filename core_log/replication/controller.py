@@ -10,6 +10,7 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.assignments import (
     Counts,
+    Reassignments,
     assign_more,
     assign_new,
     collision_key,
@@ -66,7 +67,6 @@ from headwater.core_log.replication.metadata_records import (
     TopicConfigRecord,
     TopicRecord,
 )
-from headwater.core_log.replication.reassignments import Reassignments
 from headwater.core_log.replication.topic_config import TopicConfigs, key_of
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0

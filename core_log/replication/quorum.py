@@ -7,16 +7,14 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.ballots import (
+from headwater.core_log.replication.follower import EpochEnd, find_divergence
+from headwater.core_log.replication.voters import (
+    BEFORE_THE_LOG,
     NOBODY,
     Ballot,
     BallotAnswer,
     Count,
     ElectionState,
-)
-from headwater.core_log.replication.follower import EpochEnd, find_divergence
-from headwater.core_log.replication.voters import (
-    BEFORE_THE_LOG,
     ReplicaKey,
     VoterHistory,
     Voters,

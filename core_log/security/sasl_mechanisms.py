@@ -1,5 +1,5 @@
-"""Passwords of SASL: SCRAM (RFC 5802) with what is kept of each, and PLAIN (RFC 4616), which only
-TLS hides."""
+"""Passwords of SASL: SCRAM (RFC 5802) with what is kept of each, PLAIN (RFC 4616), which only TLS
+hides, and the secret with which the nodes of a cluster log in to each other."""
 
 import hashlib
 import hmac
@@ -8,6 +8,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
+
+from headwater.core_log.foundation.errors import ConfigError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ROUNDS_MIN, ROUNDS_MAX = 4_096, 16_384
@@ -29,6 +32,8 @@ BY_TOKEN = ",tokenauth=true"
 TOKENS = 3
 SIZE_MAX = 1024
 """Limit of a message: names and passwords have at most 255 bytes."""
+SECRET_LENGTH_MIN, SECRETS_MAX = 32, 2
+"""Limits of a cluster secret; a file has two while it is changed."""
 
 
 class AuthenticationFailed(Exception):
@@ -201,3 +206,40 @@ class PlainServer:
             )
         self.is_done = True
         return b""
+
+
+def read_secret_file(
+    path: Path, *, read: Callable[[Path], bytes] = Path.read_bytes
+) -> tuple[str, ...]:
+    """Raises `ConfigError` if the file cannot be used."""
+    try:
+        content = read(path)
+    except OSError as error:
+        raise ConfigError(
+            "the cluster secret cannot be read",
+            hint="`headwater cluster secret > cluster.secret` makes one",
+            file=str(path),
+            reason=error.strerror,
+        ) from None
+    return read_cluster_secret(content, str(path))
+
+
+def read_cluster_secret(content: bytes, path: str) -> tuple[str, ...]:
+    """Returns the secret; two, the new one first, while it is being changed."""
+    try:
+        lines = tuple(line.strip() for line in content.decode().splitlines() if line.strip())
+    except UnicodeDecodeError:
+        lines = ()
+    if not 1 <= len(lines) <= SECRETS_MAX or min(map(len, lines)) < SECRET_LENGTH_MIN:
+        raise ConfigError(
+            "the file does not hold a cluster secret",
+            hint="`headwater cluster secret > cluster.secret` makes one; the file has one line, "
+            "or two while the secret is changed",
+            file=path,
+        )
+    return lines
+
+
+def derive(secret: str, purpose: str) -> str:
+    """Returns another secret, from which nobody learns this one."""
+    return hmac.digest(secret.encode(), purpose.encode(), "sha256").hex()

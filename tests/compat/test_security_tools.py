@@ -7,7 +7,7 @@ import pytest
 
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.foundation.settings import BrokerSettings
-from headwater.core_log.security.authorizer import Authorizer
+from headwater.core_log.security.acls import Authorizer
 from headwater.core_log.security.principal import ANONYMOUS
 from scripts.free_port import free_ports
 from tests.cluster.kafka_tools import KafkaTools

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.security.cluster_secret import read_cluster_secret
+from headwater.core_log.security.sasl_mechanisms import read_cluster_secret
 from headwater.pipelines.cli import cli
 from headwater.pipelines.commands.broker import broker_settings
 from headwater.pipelines.commands.cluster import ask_password

@@ -6,7 +6,6 @@ authorizer. Principals without a type are refused, since no principal equals the
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.acl_requests import acl_of
 from headwater.core_log.broker.administration import decide_and_commit
 from headwater.core_log.broker.authorization import DISABLED
 from headwater.core_log.broker.dispatch import RequestContext, handles
@@ -18,6 +17,7 @@ from headwater.core_log.protocol.messages.create_acls import (
 )
 from headwater.core_log.replication.access_changes import create_acls
 from headwater.core_log.replication.decisions import RequestRefusal
+from headwater.core_log.security.acls import acl_of
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

@@ -5,7 +5,6 @@ Refused while nobody has to authenticate, as in Kafka without an authorizer.
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.acl_requests import filter_of, has_unknown
 from headwater.core_log.broker.administration import decide_and_commit
 from headwater.core_log.broker.authorization import DISABLED
 from headwater.core_log.broker.dispatch import RequestContext, handles
@@ -18,7 +17,7 @@ from headwater.core_log.protocol.messages.delete_acls import (
 )
 from headwater.core_log.replication.access_changes import delete_acls
 from headwater.core_log.replication.decisions import RequestRefusal
-from headwater.core_log.security.acls import Acl
+from headwater.core_log.security.acls import Acl, filter_of, has_unknown
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

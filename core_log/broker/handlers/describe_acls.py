@@ -5,7 +5,6 @@ Refused while nobody has to authenticate, as in Kafka without an authorizer.
 
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.acl_requests import filter_of
 from headwater.core_log.broker.authorization import DISABLED
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.messages.describe_acls import (
@@ -14,7 +13,7 @@ from headwater.core_log.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from headwater.core_log.security.acls import Acl, PatternType, ResourceType
+from headwater.core_log.security.acls import Acl, PatternType, ResourceType, filter_of
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.broker.authorization import answer
-from headwater.core_log.broker.client_quotas import Counted
 from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.quotas import Counted
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.frames import LENGTH, encode_response, read_request_header

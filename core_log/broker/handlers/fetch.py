@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.authorization import allows, topic_denial
-from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
 from headwater.core_log.broker.leadership_proofs import find_unproved
@@ -28,6 +27,7 @@ from headwater.core_log.broker.partition import (
     read_line,
 )
 from headwater.core_log.broker.quorum_fetch import answer_quorum_fetch, is_quorum_fetch
+from headwater.core_log.broker.quotas import RequestUse
 from headwater.core_log.broker.replica_fetches import answer_replica, refuse_session
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode

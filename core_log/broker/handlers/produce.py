@@ -27,9 +27,9 @@ from headwater.core_log.broker.batch_validation import (
     open_in_thread,
     read_header,
 )
-from headwater.core_log.broker.client_quotas import RequestUse
 from headwater.core_log.broker.connection import Reply
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
+from headwater.core_log.broker.quotas import RequestUse
 from headwater.core_log.broker.transaction_verification import Verdicts, Verification
 from headwater.core_log.foundation.errors import BatchRejected, HeadwaterError, LogRejected
 from headwater.core_log.model.log import TopicPartition

@@ -15,7 +15,7 @@ from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.links.rpc import Rpc
-from headwater.core_log.security.authorizer import Authorizer
+from headwater.core_log.security.acls import Authorizer
 from headwater.core_log.security.principal import ANONYMOUS, Principal
 from tests.core_log.broker.access_cases import CASES, Case, Grant, denials, show
 from tests.core_log.broker.access_requests import Facts

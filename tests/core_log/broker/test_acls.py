@@ -12,11 +12,11 @@ from headwater.core_log.replication.metadata import MetadataImage
 from headwater.core_log.security.acls import (
     Acl,
     AclOperation,
+    Authorizer,
     PatternType,
     Permission,
     ResourceType,
 )
-from headwater.core_log.security.authorizer import Authorizer
 from headwater.core_log.security.principal import Principal
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.broker.client_quotas import ClientQuotas
 from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.broker.quotas import ClientQuotas
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.settings import BrokerSettings

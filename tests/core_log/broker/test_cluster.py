@@ -41,11 +41,11 @@ from headwater.core_log.protocol.messages.metadata import MetadataRequest, Metad
 from headwater.core_log.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from headwater.core_log.protocol.messages.vote import VoteRequest
 from headwater.core_log.replication import metadata_log
-from headwater.core_log.replication.ballots import NOBODY
 from headwater.core_log.replication.decisions import TopicReference
 from headwater.core_log.replication.liveness import Liveness
 from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.replication.snapshots import MetadataSnapshots, decode_snapshot
+from headwater.core_log.replication.voters import NOBODY
 from tests.builders import DATA
 from tests.core_log.broker.cluster_in_memory import PORT, WAIT_S, Cluster
 from tests.core_log.broker.in_memory import SERVED

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.core_log.broker import replica_fetcher
-from headwater.core_log.broker.replica_copy import ReplicaCopy
+from headwater.core_log.broker.replica_fetcher import ReplicaCopy
 from headwater.core_log.protocol.inter_broker_messages import ReplicaFetchPartitionResponse
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch

@@ -23,13 +23,13 @@ from headwater.core_log.protocol.messages.describe_quorum import (
     DescribeQuorumTopic,
 )
 from headwater.core_log.records.record_codec import decode_batch
-from headwater.core_log.replication.ballots import (
-    FILE_NAME,
+from headwater.core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.replication.voters import (
+    STATE_FILE,
     ElectionState,
     read_quorum_state,
     write_quorum_state,
 )
-from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.storage.properties import decode_uuid
 from tests.builders import DATA
 from tests.core_log.broker.in_memory import started
@@ -83,7 +83,7 @@ async def test_a_data_directory_of_the_version_before_goes_on_after_its_newest_e
     broker = await started(files)
     await broker.create_unknown("t", may_create=True)
     await broker.close()
-    files.remove(DIRECTORY / FILE_NAME)
+    files.remove(DIRECTORY / STATE_FILE)
 
     again = await started(files)
 
@@ -98,7 +98,7 @@ async def test_a_damaged_quorum_state_of_an_only_voter_is_made_anew(
 ) -> None:
     files = MemoryFiles()
     await (await started(files)).close()
-    files.replace(DIRECTORY / FILE_NAME, b"{")
+    files.replace(DIRECTORY / STATE_FILE, b"{")
 
     with caplog.at_level(logging.WARNING):
         again = await started(files)
@@ -111,7 +111,7 @@ async def test_a_damaged_quorum_state_of_an_only_voter_is_made_anew(
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", NEWER])
 def test_a_file_that_is_no_quorum_state_is_refused(data: bytes) -> None:
     files = MemoryFiles()
-    files.replace(DIRECTORY / FILE_NAME, data)
+    files.replace(DIRECTORY / STATE_FILE, data)
 
     with pytest.raises(DecodeError, match="quorum-state"):
         state_of(files)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.core_log.broker import log_cleaner
-from headwater.core_log.broker.replica_copy import ReplicaCopy
+from headwater.core_log.broker.replica_fetcher import ReplicaCopy
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.storage.partition_log import PartitionLog
 from tests.core_log.broker import test_replica_fetcher as copies

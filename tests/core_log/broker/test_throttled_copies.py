@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from headwater.core_log.broker import replication_quotas
-from headwater.core_log.broker.replication_quotas import ReplicationQuota
+from headwater.core_log.broker import quotas
+from headwater.core_log.broker.quotas import ReplicationQuota
 from headwater.core_log.model.replica_placement import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
@@ -51,8 +51,8 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicated]:
     """Who is held back looks again soon, while the clock that counts stands still."""
-    monkeypatch.setattr(replication_quotas, "HELD_MS_MIN", 1)
-    monkeypatch.setattr(replication_quotas, "HELD_MS_MAX", 1)
+    monkeypatch.setattr(quotas, "HELD_MS_MIN", 1)
+    monkeypatch.setattr(quotas, "HELD_MS_MAX", 1)
     cluster = Replicated()
     yield cluster
     await cluster.close()

@@ -32,11 +32,11 @@ from headwater.core_log.security.acls import (
     CLUSTER_NAME,
     Acl,
     AclOperation,
+    Authorizer,
     PatternType,
     Permission,
     ResourceType,
 )
-from headwater.core_log.security.authorizer import Authorizer
 from headwater.core_log.security.principal import Principal
 from tests.core_log.broker.in_memory import SERVED, started
 from tests.fakes import MemoryFiles

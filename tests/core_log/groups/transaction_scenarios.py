@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headwater.core_log.groups.transaction_log import decode_value, encode_value
-from headwater.core_log.groups.transaction_recovery import UnmarkedTransaction, recover_transaction
+from headwater.core_log.groups.transaction_log import (
+    UnmarkedTransaction,
+    decode_value,
+    encode_value,
+    recover_transaction,
+)
 from headwater.core_log.groups.transactions import (
     NO_EPOCH,
     VERSION_1,

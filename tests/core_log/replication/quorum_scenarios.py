@@ -5,7 +5,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from headwater.core_log.replication.ballots import NOBODY, ElectionState
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
     EndQuorumEpochMessage,
@@ -14,6 +13,7 @@ from headwater.core_log.replication.quorum import (
     QuorumRefusal,
     VoteMessage,
 )
+from headwater.core_log.replication.voters import NOBODY, ElectionState
 from tests.core_log.replication.quorum_world import (
     TIMEOUTS,
     Envelope,

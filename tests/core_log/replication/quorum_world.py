@@ -7,7 +7,6 @@ from itertools import count
 from random import Random
 from uuid import UUID
 
-from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer, ElectionState
 from headwater.core_log.replication.follower import EpochEnd, needs_snapshot
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
@@ -24,6 +23,10 @@ from headwater.core_log.replication.quorum import (
     VotersChange,
 )
 from headwater.core_log.replication.voters import (
+    NOBODY,
+    Ballot,
+    BallotAnswer,
+    ElectionState,
     ReplicaKey,
     VoterHistory,
     Voters,

@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import integers
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.ballots import Count
-from headwater.core_log.replication.voters import is_majority
+from headwater.core_log.replication.voters import Count, is_majority
 from tests.core_log.replication import quorum_world
 from tests.core_log.replication.quorum_world import Node, World, play
 

@@ -5,7 +5,6 @@ from uuid import UUID
 import pytest
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer, ElectionState
 from headwater.core_log.replication.follower import EpochEnd
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
@@ -20,7 +19,15 @@ from headwater.core_log.replication.quorum import (
     VoteMessage,
     VotersChange,
 )
-from headwater.core_log.replication.voters import ReplicaKey, VoterHistory, Voters
+from headwater.core_log.replication.voters import (
+    NOBODY,
+    Ballot,
+    BallotAnswer,
+    ElectionState,
+    ReplicaKey,
+    VoterHistory,
+    Voters,
+)
 from tests.core_log.replication.quorum_world import MemoryLog
 
 ONE, TWO, THREE, FOUR = (ReplicaKey(each, UUID(int=each)) for each in (1, 2, 3, 4))

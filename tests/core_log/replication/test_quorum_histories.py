@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis.strategies import integers
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.ballots import Ballot, ElectionState
 from headwater.core_log.replication.quorum import (
     Quorum,
     QuorumEffects,
     QuorumRefusal,
 )
-from headwater.core_log.replication.voters import Voters
+from headwater.core_log.replication.voters import Ballot, ElectionState, Voters
 from tests.core_log.replication import quorum_world
 from tests.core_log.replication.quorum_world import MemoryLog, Node, World, play
 

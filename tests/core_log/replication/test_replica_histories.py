@@ -17,6 +17,7 @@ from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication import controller, elections
+from headwater.core_log.replication.assignments import Reassignments
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
 from headwater.core_log.replication.elections import ElectionRules, change_in_sync, change_of
@@ -28,7 +29,6 @@ from headwater.core_log.replication.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
 )
-from headwater.core_log.replication.reassignments import Reassignments
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
-from headwater.core_log.replication.ballots import Ballot, ElectionState
 from headwater.core_log.replication.elections import Losses
 from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.metadata import NO_LEADER
+from headwater.core_log.replication.voters import Ballot, ElectionState
 from tests.core_log.replication import test_replica_histories
 from tests.core_log.replication.quorum_world import Node, World
 from tests.core_log.replication.test_replica_histories import STEPS, Cluster, is_found

@@ -7,11 +7,11 @@ from headwater.core_log.security.acls import (
     Acl,
     AclFilter,
     AclOperation,
+    Authorizer,
     PatternType,
     Permission,
     ResourceType,
 )
-from headwater.core_log.security.authorizer import Authorizer
 from headwater.core_log.security.principal import Principal, parse_principal
 
 SUPER_USERS = (Principal("root"), Principal("CN=a,O=b"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from headwater.core_log.broker.client_quotas import ClientQuotas
+from headwater.core_log.broker.quotas import ClientQuotas
 from headwater.core_log.security.quotas import DEFAULT, QuotaEntity, QuotaKey, SampledRate
 from tests.fakes import SimulatedClock
 

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import BrokerSettings
-from headwater.core_log.security.cluster_secret import derive, read_cluster_secret
 from headwater.core_log.security.login import ListenerSecurity, security_of
 from headwater.core_log.security.principal import CLUSTER, LOCAL, Principal
+from headwater.core_log.security.sasl_mechanisms import derive, read_cluster_secret
 
 HERE, ELSEWHERE = "127.0.0.1:9092", "10.0.0.1:9092"
 TLS = {"certificate_file": "c.pem", "key_file": "k.pem"}

@@ -3,15 +3,17 @@
 from pathlib import Path
 
 from headwater.core_log.security.acls import (
+    ANSWERS_KEPT_MAX,
     CLUSTER_NAME,
     Acl,
     AclOperation,
+    Authorizer,
     PatternType,
     Permission,
     ResourceType,
+    java_address,
     problem_of,
 )
-from headwater.core_log.security.authorizer import ANSWERS_KEPT_MAX, Authorizer, java_address
 from headwater.core_log.security.principal import CLUSTER, Principal
 from tests.core_log.security.questions import answers
 

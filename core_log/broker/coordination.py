@@ -7,8 +7,8 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from headwater.core_log.broker.leadership_proofs import LeadershipProofs
 from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.replicas import LeadershipProofs
 from headwater.core_log.broker.transaction_markers import ReachedPartitions, TransactionMarkers
 from headwater.core_log.broker.transaction_verification import TransactionVerifier
 from headwater.core_log.foundation.clock import Clock

@@ -304,9 +304,7 @@ class MetadataQuorum:
                 return
             await self.wait_for_change()
         if self._log.is_offline or self._is_failed:
-            raise StorageFailed(
-                "partition is offline", topic=self._log.topic, partition=self._log.partition
-            )
+            raise StorageFailed("partition is offline", topic=self._log.topic, partition=0)
         raise NotController("this broker is not the controller")
 
     # the partition

@@ -7,8 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from headwater.core_log.storage.files import File, Files, write_all
-from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
-from headwater.core_log.storage.segment import SUFFIXES
+from headwater.core_log.storage.segment import SNAPSHOT, SUFFIXES
 from headwater.core_log.storage.swap import SWAP, UNFINISHED, base_offsets
 
 COPY_BYTES = 1 << 20

@@ -21,10 +21,14 @@ from headwater.core_log.storage.files import Bytes, File, FileRange, Files, refu
 from headwater.core_log.storage.index import AbortedTransaction
 from headwater.core_log.storage.leader_epochs import EpochCache
 from headwater.core_log.storage.log_config import LogConfig
-from headwater.core_log.storage.producer_snapshot import SPACING_BYTES, ProducerSnapshots
+from headwater.core_log.storage.producer_snapshot import (
+    ProducerSnapshots,
+    mend_aborted,
+    replay_marker,
+    restore_producers,
+)
 from headwater.core_log.storage.producers import ProducerStates, is_data
-from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
-from headwater.core_log.storage.segment import FOREVER, LOG, Segment
+from headwater.core_log.storage.segment import FOREVER, LOG, SNAPSHOT_SPACING_BYTES, Segment
 from headwater.core_log.storage.segments import Growth, Segments, TimedOffset
 from headwater.core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
 
@@ -542,7 +546,7 @@ class PartitionLog:
         if self._growth.must_roll(segment, size, last_offset, max_timestamp):
             self.roll()
             segment = self.segments.active
-        elif segment.size - self._growth.snapshot_size > SPACING_BYTES:
+        elif segment.size - self._growth.snapshot_size > SNAPSHOT_SPACING_BYTES:
             self._take_snapshot()
         if segment.first_timestamp is None:
             segment.first_timestamp = max_timestamp

@@ -12,13 +12,15 @@ from headwater.core_log.storage.files import File, Files, write_all
 from headwater.core_log.storage.leader_epochs import EpochCache
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.partition_log import PartitionLog
-from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
-from headwater.core_log.storage.producer_snapshot import ProducerSnapshots
+from headwater.core_log.storage.producer_snapshot import (
+    ProducerSnapshots,
+    read_producers,
+    restore_producers,
+)
 from headwater.core_log.storage.producers import ProducerStates
 from headwater.core_log.storage.properties import Loss, note_loss, read_loss
-from headwater.core_log.storage.replay import read_producers, restore_producers
 from headwater.core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batch, is_zero
-from headwater.core_log.storage.segment import LOG, Segment, file_name
+from headwater.core_log.storage.segment import LOG, SNAPSHOT, Segment, file_name
 from headwater.core_log.storage.segments import DAMAGE_HINT, Segments
 from headwater.core_log.storage.swap import UNFINISHED, base_offsets, finish_swaps
 

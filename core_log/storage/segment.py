@@ -19,6 +19,10 @@ from headwater.core_log.storage.scan import heads
 
 LOG, INDEX, TIMES, ABORTED = ".log", ".index", ".timeindex", ".txnindex"
 SUFFIXES = (LOG, INDEX, TIMES, ABORTED)
+SNAPSHOT = ".snapshot"
+"""The suffix of a file with the producer states at an offset."""
+SNAPSHOT_SPACING_BYTES = 8 << 20
+"""A recovery reads the headers of about twice this many bytes."""
 KNOWN_POSITIONS_MAX = 256
 FOREVER = 1 << 62
 

@@ -13,10 +13,15 @@ from headwater.core_log.records.record_codec import PlainRecord, decode_batch
 from headwater.core_log.storage.files import FileRange, Files
 from headwater.core_log.storage.index import NO_TIMESTAMP, AbortedTransaction
 from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
-from headwater.core_log.storage.producer_snapshot import SPACING_BYTES
-from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
 from headwater.core_log.storage.scan import OFFSETS_MAX, CheckedBatches
-from headwater.core_log.storage.segment import FOREVER, SUFFIXES, Segment, file_name
+from headwater.core_log.storage.segment import (
+    FOREVER,
+    SNAPSHOT,
+    SNAPSHOT_SPACING_BYTES,
+    SUFFIXES,
+    Segment,
+    file_name,
+)
 from headwater.core_log.storage.swap import set_aside
 
 DAMAGE_HINT = (
@@ -302,7 +307,7 @@ class Growth:
         self.size_max = min(
             config.segment_bytes,
             segment.size + entries * config.index_interval_bytes,
-            self.snapshot_size + SPACING_BYTES,
+            self.snapshot_size + SNAPSHOT_SPACING_BYTES,
         )
         self.offset_max = segment.base_offset + OFFSETS_MAX - 1
         first = segment.first_timestamp

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from headwater.core_log.broker.authorization import allows, topic_denial
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
-from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import (
     FetchedPartition,
     Partition,
@@ -29,6 +28,7 @@ from headwater.core_log.broker.partition import (
 from headwater.core_log.broker.quorum_fetch import answer_quorum_fetch, is_quorum_fetch
 from headwater.core_log.broker.quotas import RequestUse
 from headwater.core_log.broker.replica_fetches import answer_replica, refuse_session
+from headwater.core_log.broker.replicas import find_unproved
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (

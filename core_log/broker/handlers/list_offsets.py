@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import Partition, Reach, bring_to_disk, check_epoch
+from headwater.core_log.broker.replicas import find_unproved
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode

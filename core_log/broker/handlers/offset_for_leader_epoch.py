@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.authorization import allows, denial
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.leadership_proofs import find_unproved
 from headwater.core_log.broker.partition import check_epoch
+from headwater.core_log.broker.replicas import find_unproved
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.offset_for_leader_epoch import (

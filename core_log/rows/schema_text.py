@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column, DroppedColumn, TableId, TableSchema
-from headwater.core_log.rows.converters.converter import DECIMAL
+from headwater.core_log.rows.connect_schema import DECIMAL
 from headwater.core_log.rows.settings import WireSettings
 
 FORMAT_VERSION = 1

@@ -6,7 +6,6 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from headwater.config.json_schema import pipeline_schema
 from headwater.config.mistakes import did_you_mean
 from headwater.config.model_keys import fields_of
 from headwater.config.reference import (
@@ -14,6 +13,7 @@ from headwater.config.reference import (
     SettingKey,
     commented_yaml,
     keys_of,
+    pipeline_schema,
     summary_of,
 )
 from headwater.config.registry import known_types

@@ -19,7 +19,7 @@ from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import RegistryRejected, RegistryUnavailable, RowsRejected
 from headwater.core_log.rows.arrow_buffers import bytes_and_offsets
 from headwater.core_log.rows.avro.reader import AvroReader, AvroSchema
-from headwater.core_log.rows.converters.converter import DECIMAL
+from headwater.core_log.rows.connect_schema import DECIMAL
 from headwater.core_log.rows.converters.row import refuse
 from headwater.core_log.rows.rejects import whole_or_rejected
 

@@ -9,7 +9,7 @@ from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column
 from headwater.core_log.records.row_writer import ValueEncoding
 from headwater.core_log.rows.arrow_buffers import list_like
-from headwater.core_log.rows.converters.converter import (
+from headwater.core_log.rows.connect_schema import (
     CONNECT_NAMES,
     DECIMAL,
     Conversion,

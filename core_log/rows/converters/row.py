@@ -11,8 +11,8 @@ from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.table_schema import Column as SchemaColumn
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.row_writer import RowColumn, ValueEncoding
+from headwater.core_log.rows.connect_schema import Converter
 from headwater.core_log.rows.converters.column import form_of
-from headwater.core_log.rows.converters.converter import Converter
 from headwater.core_log.rows.json.writer import json_text
 from headwater.core_log.rows.rejects import UNFIT, misfit, scalar_class, whole_or_rejected
 from headwater.core_log.rows.schema_text import type_text

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.records.row_writer import ValueEncoding
-from headwater.core_log.rows.converters.converter import Converter
+from headwater.core_log.rows.connect_schema import Converter
 from headwater.core_log.rows.settings import WireSettings
 from headwater.core_log.rows.text import datetime
 from headwater.core_log.rows.text.datetime import iso_text_to_times, times_to_iso_text

@@ -121,7 +121,7 @@ class ActiveController:
             except NotController:
                 return
             except HeadwaterError as error:
-                logger.error("the controller: %s", error)
+                logger.error("a duty of the controller has failed: %s", error)
 
     async def _look(self, liveness: Liveness) -> None:
         now_ms = self._broker.clock.monotonic_ms()
@@ -129,7 +129,7 @@ class ActiveController:
         for broker_id in liveness.list_silent(now_ms):
             self._look_at(broker_id)
         for broker_id in liveness.list_expired(now_ms):
-            await self._fence(broker_id, "it has sent no heartbeat for the length of its session")
+            await self._fence(broker_id, "its session has expired")
         self._propose_voters(now_ms)
         await self._raise_metadata_version()
 
@@ -149,7 +149,7 @@ class ActiveController:
             await broker.metadata.change(
                 lambda: broker.controller.features.raise_metadata_version(common)
             )
-            logger.info("all brokers read version %d of the metadata: it is written now", common)
+            logger.info("the metadata version is raised to %d, which all brokers support", common)
 
     def _look_at(self, broker_id: int) -> None:
         """Dials a broker that may be gone: a refused connection says that its process is, long
@@ -166,13 +166,13 @@ class ActiveController:
                 answer = await self._broker.peers.ask(broker_id, ApiVersionsRequest())
             except ConnectionRefused:
                 if known == self._broker.image.brokers.get(broker_id):
-                    await self._fence(broker_id, "nobody listens at its address")
+                    await self._fence(broker_id, "its address refuses connections")
                 return
             except ConnectionLost as error:
-                logger.debug("broker %d is not heard: %s", broker_id, error)
+                logger.debug("broker %d does not answer: %s", broker_id, error)
                 await asyncio.sleep(DIAL_AGAIN_S)
             except HeadwaterError as error:
-                logger.debug("broker %d is not heard: %s", broker_id, error)
+                logger.debug("broker %d does not answer: %s", broker_id, error)
                 return
             else:
                 self._broker.controller.unheard.discard(broker_id)

@@ -99,14 +99,17 @@ def broker_name_refused(broker: "Broker", name: str) -> RequestRefusal | None:
         return None
     if not name.isascii() or not name.isdigit():
         return RequestRefusal(ErrorCode.INVALID_REQUEST, "The name of a broker is its id, a number")
-    return RequestRefusal(ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}, not {name}")
+    return RequestRefusal(
+        ErrorCode.INVALID_REQUEST,
+        f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
+    )
 
 
 def unknown_broker(broker: "Broker", name: str) -> RequestRefusal | None:
     """Returns the error unless a broker of the cluster, or all of them, are named so."""
     if name == "" or name in map(str, broker.image.brokers):
         return None
-    return RequestRefusal(ErrorCode.INVALID_REQUEST, f"No broker of this cluster is named {name!r}")
+    return RequestRefusal(ErrorCode.INVALID_REQUEST, f"Broker {name!r} is not registered")
 
 
 def config_denied(
@@ -128,7 +131,7 @@ def config_denied(
 
 def unknown_resource(resource_type: int) -> RequestRefusal:
     return RequestRefusal(
-        ErrorCode.INVALID_REQUEST, f"Resources of type {resource_type} have no settings here"
+        ErrorCode.INVALID_REQUEST, f"Resources of type {resource_type} have no configuration"
     )
 
 

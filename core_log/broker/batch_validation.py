@@ -84,13 +84,13 @@ def read_header(records: memoryview | None) -> BatchHeader:
     """Returns the header of the one batch that a client may send per partition; checks its
     checksum."""
     if records is None or len(records) < HEADER_BYTES:
-        raise CorruptBatch("no whole record batch was sent")
+        raise CorruptBatch("record batch is incomplete")
     header = BatchHeader.read(records)
     if header.magic != 2:
-        raise InvalidRecord("record batches have format 2", magic=header.magic)
+        raise InvalidRecord("record batch is not of magic version 2", magic=header.magic)
     if header.total_bytes != len(records):
         if 0 < header.total_bytes < len(records):
-            raise InvalidRecord("one request carries one batch per partition")
+            raise InvalidRecord("request has more than one record batch for a partition")
         raise CorruptBatch("batch length contradicts its request", length=header.length)
     if checksum_of(records) != header.checksum:
         raise CorruptBatch("batch fails its checksum")
@@ -140,9 +140,9 @@ def check_header(config: LogConfig, header: BatchHeader, now_ms: int) -> None:
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord("record count contradicts the offsets", count=header.record_count)
     if header.is_control:
-        raise InvalidRecord("clients cannot write control batches")
+        raise InvalidRecord("control batch is not allowed from clients")
     if header.has_producer and header.base_sequence < 0:
-        raise InvalidRecord("a producer's batch carries a sequence")
+        raise InvalidRecord("idempotent producer's batch has no sequence")
     if header.compression > ZSTD:
         raise InvalidRecord("compression is unknown", code=header.compression)
     if config.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:

@@ -512,7 +512,7 @@ class Broker:
         answer = await self.member.ask_patiently(request)
         if answer.error_code != ErrorCode.NONE:
             code = ErrorCode(answer.error_code)
-            raise LogUnavailable("the controller gives no producer ids", code=code.name)
+            raise LogUnavailable("the controller does not allocate producer ids", code=code.name)
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     def abandon(self) -> None:

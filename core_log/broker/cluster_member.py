@@ -191,7 +191,7 @@ class ClusterMember:
                 async with asyncio.timeout(HUNG_ANSWER_S_MAX if is_hung else None):
                     await self._beat_once()
             except ConfigError as error:
-                logger.error("this broker is no member any more: %s", error)
+                logger.error("the broker is not a member of the cluster any more: %s", error)
                 return
             except (TimeoutError, ConnectionLost, HeadwaterError) as error:
                 logger.debug("the heartbeat is not answered: %s", error)
@@ -217,7 +217,7 @@ class ClusterMember:
             if known is not None and is_ours and known.broker_epoch > broker.broker_epoch:
                 broker.broker_epoch = known.broker_epoch  # the answer to it was lost
             else:
-                logger.warning("this broker was fenced; it registers again")
+                logger.warning("the broker was fenced and registers again")
                 broker.broker_epoch = await self.register()
 
     async def leave(self) -> None:
@@ -252,7 +252,7 @@ async def describe_cluster(
         try:
             link = await open_accepted(host, port, dial, settings)
         except (ConnectionLost, LogUnavailable) as error:
-            logger.debug("no broker answers at %s:%d: %s", host, port, error)
+            logger.debug("the broker at %s:%d cannot be reached: %s", host, port, error)
             continue
         try:
             return await link.ask(DescribeClusterRequest())
@@ -299,7 +299,7 @@ async def find_cluster_id(
         elif not is_logged:
             is_logged = True
             where = ", ".join(f"{host}:{port}" for host, port in addresses)
-            logger.warning("no broker of the cluster answers at %s; waiting for it", where)
+            logger.warning("the cluster does not answer at %s; waiting for it", where)
         await asyncio.sleep(RETRY_S)
 
 

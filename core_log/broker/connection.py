@@ -238,7 +238,7 @@ class ClientConnection:
         is_late = self._loop.time() - self._received_s > STALLED_S
         is_unfinished = self._parsed < self._filled and self._takes_requests()
         if is_late and is_unfinished and self._is_reading:
-            self._refuse("it sent nothing more of a request, and others wait for its memory")
+            self._refuse("the rest of a request has not come, and others wait for its memory")
 
     def _shrink(self) -> None:
         self._buffer = bytearray(FIRST_BUFFER_BYTES)

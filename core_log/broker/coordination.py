@@ -363,7 +363,7 @@ class Coordination:
                 self.groups.tick(clock.monotonic_ms())
                 await self.transactions.tick(clock.now_ms())
             except HeadwaterError as error:
-                logger.error("coordinators: %s", error)
+                logger.error("deadlines of groups or transactions are not handled: %s", error)
 
     def abandon(self) -> None:
         """Stops without writing anything."""

@@ -91,7 +91,7 @@ class PeriodicTasks:
                 await work(self._broker.clock.now_ms())
             # the latter because of missing files, for example
             except (HeadwaterError, OSError) as error:
-                logger.error("housekeeping: %s", error)
+                logger.error("a periodic task has failed: %s", error)
 
     async def tidy(self, now_ms: int) -> None:
         """Handles one partition after another, so that the loop is never blocked for long."""
@@ -241,7 +241,7 @@ def advertised_address(settings: BrokerSettings) -> Address | None:
         return host, port
     if parse_address(settings.listen)[0] in EVERY_ADDRESS:
         raise ConfigError(
-            "the listener takes every address, so that others must be told one",
+            "the listener takes every address, and none is advertised",
             hint="advertise HOST:PORT, as clients and other brokers reach it",
             listen=settings.listen,
         )

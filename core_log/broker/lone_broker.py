@@ -116,7 +116,7 @@ class LoneBroker:
         """On disk on return. Interrupted, it can be repeated: nothing else has become of it."""
         if self.is_alone:
             raise ConfigError(
-                "the broker is the only voter of its cluster, and needs nobody",
+                "the broker is the only voter of its cluster, and needs no recovery",
                 hint=f"headwater broker --data {self._store.data}",
             )
         if not self._image.brokers:

@@ -305,7 +305,7 @@ class MetadataQuorum:
             await self.wait_for_change()
         if self._log.is_offline or self._is_failed:
             raise StorageFailed("partition is offline", topic=self._log.topic, partition=0)
-        raise NotController("this broker is not the controller")
+        raise NotController("the broker is not the active controller")
 
     # the partition
 
@@ -496,7 +496,7 @@ class MetadataQuorum:
         """Returns the addresses at which somebody may know who leads."""
         found = [*self._bootstrap, *self.places.others]
         if not found:
-            raise LogUnavailable("no other broker of the cluster is known")
+            raise LogUnavailable("the addresses of the other voters are not known")
         return found
 
     async def _leave(self, asked: QuorumFetch) -> None:

@@ -130,7 +130,7 @@ class Peers:
             self._settings.turn += 1
             if str(error) not in self._refusals:
                 self._refusals.add(str(error))
-                logger.error("another broker does not accept this one: %s", error)
+                logger.error("authentication at another broker has failed: %s", error)
             raise
 
     async def ask_controller(self, request: Request[A], *, wait_ms: int = 0) -> A:

@@ -95,7 +95,7 @@ class MetadataStateLog:
 
     def append(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> int:
         if not self._quorum.is_leader:
-            raise NotController("this broker is not the controller")
+            raise NotController("the broker is not the active controller")
         now_ms = self._clock.now_ms()
         plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
         batch = encode_batch(plain)

@@ -47,7 +47,7 @@ class ReplicaLosses:
         try:
             await self.tell()
         except HeadwaterError as error:
-            logger.error("what replicas have lost is told later: %s", error)
+            logger.error("lost records are not reported to the controller yet: %s", error)
 
     def stop(self) -> None:
         if self._work is not None:

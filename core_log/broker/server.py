@@ -144,7 +144,7 @@ class BrokerServer:
     def _has_room(self, host: str) -> bool:
         settings = self._broker.settings
         if self._addresses[host] >= settings.connections_per_address_max:
-            self._note(host, "it has as many connections as it may have")
+            self._note(host, "the limit of connections per address is reached")
             return False
         if self.connection_count < settings.connections_max or self._drop_oldest_unknown():
             return True
@@ -195,7 +195,7 @@ class BrokerServer:
             peer.close()
             self._forget_address(host)
             why = getattr(error, "verify_message", None) or getattr(error, "reason", None)
-            why = why or str(error) or "it took too long"
+            why = why or str(error) or "the handshake took too long"
             self._note(host, f"TLS failed: {why}")
             return
         self._serve(secret, host, principal)
@@ -203,7 +203,7 @@ class BrokerServer:
     def _serve(self, peer: "socket.socket | TlsSocket", host: str, principal: Principal) -> None:
         must_log_in = self._broker.security.authenticates and principal == ANONYMOUS
         if not self.has_room_for(principal):
-            self._note(host, f"{principal} has as many connections as it may have")
+            self._note(host, f"the limit of connections of {principal} is reached")
             peer.close()
             self._forget_address(host)
             return
@@ -229,7 +229,7 @@ class BrokerServer:
     def _end_login(self, peer: Peer) -> None:
         self._unknown.pop(peer, None)
         if peer.login is not None and not peer.is_closed:
-            self._note(peer.client_host, "it has not authenticated in time")
+            self._note(peer.client_host, "the client has not authenticated in time")
             peer.close()
 
     def _forget_address(self, host: str) -> None:

@@ -126,7 +126,9 @@ class TransactionMarkers:
         assert self._broker.peers is not None, "a cluster has other brokers"
         answer = await self._broker.peers.poll(leader, request, wait_ms=COMMIT_WAIT_MS_MAX)
         if len(answer.markers) != len(markers):
-            raise LogUnavailable("a broker answers other markers than were asked", node_id=leader)
+            raise LogUnavailable(
+                "the leader has answered for other markers than were asked", node_id=leader
+            )
         return answer.markers
 
     async def write_here(self, marker: TransactionMarker, at: TopicPartition) -> ErrorCode:

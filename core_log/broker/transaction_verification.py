@@ -133,7 +133,10 @@ class TransactionVerifier:
         assert self._broker.peers is not None, "a cluster has other brokers"
         answer = await self._broker.peers.poll(coordinator, request, wait_ms=COMMIT_WAIT_MS_MAX)
         if len(answer.results_by_transaction) != len(transactions):
-            raise LogUnavailable("a coordinator answers about others", node_id=coordinator)
+            raise LogUnavailable(
+                "the coordinator has answered for other transactions than were asked",
+                node_id=coordinator,
+            )
         return answer.results_by_transaction
 
     async def close(self) -> None:

@@ -158,7 +158,9 @@ class BucketStore:
             if code in ABSENT | CHANGED:
                 raise ObjectGone(code) from error
             passes = code in PASSING or status >= 500
-            raise self._failure("the bucket's store refuses", code, passes=passes) from error
+            raise self._failure(
+                "the bucket's store refuses the request", code, passes=passes
+            ) from error
         except NoCredentialsError as error:
             raise self._errors.rejected(
                 "the bucket has no credentials",

@@ -142,7 +142,7 @@ def store_of(path: str, s3: S3Settings, *, directory: Path, errors: StoreErrors)
 
         bucket, _, prefix = path.removeprefix(S3_SCHEME).partition("/")
         if not bucket:
-            raise errors.rejected("a path in S3 names its bucket", hint="path: s3://BUCKET/PREFIX")
+            raise errors.rejected("the path has no bucket", hint="path: s3://BUCKET/PREFIX")
         return BucketStore(bucket, prefix, s3, errors)
     from headwater.core_log.objects.directory import DirectoryStore
 

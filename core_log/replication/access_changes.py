@@ -95,7 +95,7 @@ def _refusal(
             )
         return None
     if wanted.user in RESERVED_NAMES or "\0" in wanted.user:
-        return refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "This name is reserved")
+        return refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username is reserved")
     if wanted.rounds < ROUNDS_MIN:
         return refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if wanted.rounds > ROUNDS_MAX:

@@ -225,13 +225,15 @@ class Controller:
         if name is None:
             topic = self._image.topic_by_id(topic_id)
             if topic is None:
-                return refused(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id")
+                return refused(ErrorCode.UNKNOWN_TOPIC_ID, "Topic id does not exist")
         else:
             topic = self._image.topic(name)
             if topic is None:
-                return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic has this name")
+                return refused(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist"
+                )
         if topic.is_internal:
-            return refused(ErrorCode.POLICY_VIOLATION, "This topic stores groups or transactions")
+            return refused(ErrorCode.POLICY_VIOLATION, "Topic stores groups or transactions")
         return Deletion(topic.name, topic.topic_id)
 
     def create_partitions(

@@ -68,7 +68,7 @@ class Compaction:
         end_offset = self._map_keys()
         if end_offset <= request.first_dirty_offset:
             raise HeadwaterError(
-                "one batch has more keys than fit into the memory for compaction",
+                "batch has more keys than fit into the memory for compaction",
                 directory=request.directory,
                 offset=request.first_dirty_offset,
                 memory_bytes_max=request.memory_bytes_max,

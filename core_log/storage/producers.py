@@ -154,7 +154,7 @@ class ProducerStates:
         epoch, sequence, expected = header.producer_epoch, header.base_sequence, 0
         if epoch < producer.epoch:
             raise InvalidProducerEpoch(
-                "a newer epoch of this producer is known",
+                "producer epoch is older than the newest",
                 producer_id=header.producer_id,
                 epoch=epoch,
                 known=producer.epoch,
@@ -218,7 +218,7 @@ class ProducerStates:
             return
         if epoch < producer.epoch:
             raise InvalidProducerEpoch(
-                "a newer epoch of this producer is known",
+                "producer epoch is older than the newest",
                 producer_id=producer_id,
                 epoch=epoch,
                 known=producer.epoch,

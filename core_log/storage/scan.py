@@ -50,7 +50,7 @@ def heads(file: File, position: int, end: int, *, name: str) -> Iterator[tuple[i
         is_next = header is not None and header.is_plausible and header.base_offset >= next_offset
         if header is None or not is_next or following > end:
             raise CorruptLog(
-                "no batch begins at the expected position",
+                "batch does not begin at the expected position",
                 file=name,
                 position=position,
                 size=end,
@@ -103,7 +103,7 @@ class CheckedBatches:
         if header is None:
             return "file ends inside the head of a batch"
         if not header.is_plausible:
-            return "no batch begins at the expected position"
+            return "batch does not begin at the expected position"
         if self.position + header.total_bytes > self._end:
             return "file ends inside a batch"
         if header.base_offset < self.next_offset:

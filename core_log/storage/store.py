@@ -383,7 +383,9 @@ class Store:
         self._strays = self._found - self._partitions.keys() - self._refused
         if self._strays:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._strays))
-            logger.warning("partitions of no known topic in %s: %s", self.log_directory, names)
+            logger.warning(
+                "partitions in %s belong to no known topic: %s", self.log_directory, names
+            )
 
     def keep_reserve(self) -> None:
         """Reserves disk space, as far as there is some."""
@@ -499,7 +501,7 @@ def lock_if_owned(files: Files, log_directory: Path) -> Iterator[None]:
 def _in_use(files: Files, data: Path, otherwise: str) -> DirectoryInUse:
     owner = files.read(data / LOCK).decode(errors="replace").strip() or "unknown"
     return DirectoryInUse(
-        "another process owns the data directory",
+        "data directory is in use by another process",
         path=str(data),
         hint=f"stop process {owner}, {otherwise}",
     )

@@ -178,7 +178,7 @@ def test_a_missing_bucket_and_a_path_without_one_are_refused(
 
     with pytest.raises(SinkRejected, match="bucket does not exist"):
         missing.check(writes=True)
-    with pytest.raises(SourceRejected, match="names its bucket"):
+    with pytest.raises(SourceRejected, match="has no bucket"):
         store_of("s3://", s3, directory=tmp_path, errors=SOURCE_ERRORS)
 
 

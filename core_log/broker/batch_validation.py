@@ -30,8 +30,9 @@ from headwater.core_log.records.compression import (
     decompress,
     decompress_into,
 )
+from headwater.core_log.storage.index import NO_TIMESTAMP
 from headwater.core_log.storage.log_config import LogConfig
-from headwater.core_log.storage.producers import NO_TIMESTAMP, DuplicateBatch
+from headwater.core_log.storage.producers import DuplicateBatch
 
 ZSTD = 4
 LOG_APPEND_TIME = "LogAppendTime"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.core_log.broker.dispatch import RequestContext
 from headwater.core_log.broker.peers import Address, Peers, PeerSettings
+from headwater.core_log.broker.quorum_log import LISTENER
 from headwater.core_log.foundation.errors import (
     ConfigError,
     HeadwaterError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
-LISTENER, PLAINTEXT = "PLAINTEXT", 0
+PLAINTEXT = 0
 RETRY_S = 0.1
 LOGGED_AFTER_S = 5.0
 DUPLICATE_S_MAX = 6.0

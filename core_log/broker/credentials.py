@@ -24,10 +24,10 @@ from headwater.core_log.security.sasl_mechanisms import (
     salt_password,
 )
 from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.store import SECRET_MODE
 
 logger = logging.getLogger(__name__)
 LOCAL_SECRET = "local.secret"  # the file of a broker without a cluster secret
-SECRET_MODE = 0o600
 NONCE_BITS, SECRET_BITS = 192, 256
 
 

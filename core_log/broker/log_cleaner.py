@@ -19,6 +19,7 @@ from headwater.core_log.storage.compaction import (
     cleanable,
     compact,
 )
+from headwater.core_log.storage.index import NO_TIMESTAMP
 from headwater.core_log.storage.partition_log import PartitionLog
 from headwater.core_log.storage.segment import Segment
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
-NO_TIMESTAMP = -1
 ANNOUNCEMENT_S_MAX = 5.0
 COPY_MS_MAX = 86_400_000
 """A replica whose copy takes longer has to begin anew once deletes are dropped."""

@@ -12,13 +12,13 @@ from headwater.core_log.links.connection import Channel, ConnectionLost, connect
 from headwater.core_log.links.node import Node
 from headwater.core_log.links.rpc import Dial
 from headwater.core_log.protocol.message import Request
+from headwater.core_log.replication.voters import NOBODY
 from headwater.core_log.security.login import BETWEEN_NODES
 from headwater.core_log.security.principal import CLUSTER
 
 logger = logging.getLogger(__name__)
 A = TypeVar("A")
 Address = tuple[str, int]
-NOBODY = -1
 UNPROTECTED = SecuritySettings()
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")

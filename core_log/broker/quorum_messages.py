@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from headwater.core_log.broker.quorum_log import LISTENER
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.inter_broker_messages import (
     MemberVotedPartition,
@@ -61,7 +62,6 @@ from headwater.core_log.replication.voters import (
     Voter,
 )
 
-LISTENER = "PLAINTEXT"
 FETCH_WAIT_MS = 500
 FETCH_BYTES_MAX = 8 << 20
 SNAPSHOT_BYTES_MAX = 1 << 20

@@ -36,7 +36,7 @@ from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsResponse,
 )
-from headwater.core_log.security.login import SASL_HANDSHAKE, Login
+from headwater.core_log.security.login import API_VERSIONS, SASL_HANDSHAKE, Login
 from headwater.core_log.security.principal import ANONYMOUS, Principal, subject_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 BACKLOG = 512
 LOOK_FOR_STALLED_S = 5.0
 HELD_BACK_MAX = 256
-API_VERSIONS = 18
 BETWEEN_BROKERS = frozenset({1, 17, API_VERSIONS, 36, 52, 53, 54, 56, 58, 59, 60, 62, 63, 67, 82})
 """APIs that are served before the broker is open, because others need it for the quorum."""
 DECODED_BYTES_MAX = 4 << 20

@@ -30,7 +30,7 @@ from headwater.core_log.records.record_codec import decode_varint
 from headwater.core_log.records.record_headers import NOTHING, slices_between
 from headwater.core_log.records.varint import varint_lengths, write_varints
 from headwater.core_log.storage.compaction import LastRecord
-from headwater.core_log.storage.index import AbortedTransaction
+from headwater.core_log.storage.index import NO_TIMESTAMP, AbortedTransaction
 from headwater.core_log.storage.key_digests import KeyDigests, NewestOffsets
 from headwater.core_log.storage.segment_chunks import (
     ChunkRecords,
@@ -42,7 +42,6 @@ from headwater.core_log.storage.segment_chunks import (
 
 _ABORT, _COMMIT = 0, 1
 _CHECKSUM = Struct(">I")
-_NO_TIMESTAMP = -1
 
 
 @dataclass(slots=True)
@@ -333,7 +332,7 @@ def empty_batch(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
     """Returns only the header, which holds the offsets, the sequences and the producer."""
     head = header._replace(
         attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON),
-        base_timestamp=_NO_TIMESTAMP,
+        base_timestamp=NO_TIMESTAMP,
         record_count=0,
     )
     return _seal(head, b"")

@@ -12,7 +12,7 @@ from headwater.core_log.foundation.errors import (
     OutOfOrderSequence,
 )
 from headwater.core_log.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
-from headwater.core_log.storage.index import AbortedTransaction
+from headwater.core_log.storage.index import NO_TIMESTAMP, AbortedTransaction
 
 REMEMBERED_BATCHES = 5
 """The number of batches that a client may have in flight, so that a retry of any is recognised."""
@@ -23,7 +23,6 @@ EXPIRATION_MS = 86_400_000
 SEQUENCE_MASK = 0x7FFFFFFF
 NO_SEQUENCE = -1
 NO_OFFSET = -1
-NO_TIMESTAMP = -1
 
 
 class DuplicateBatch(BatchRejected):

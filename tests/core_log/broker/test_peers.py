@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core_log.broker.peers import NOBODY, Address, Peers
+from headwater.core_log.broker.peers import Address, Peers
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.embedded import InProcessChannel
 from headwater.core_log.foundation.errors import LogUnavailable
@@ -13,6 +13,7 @@ from headwater.core_log.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from headwater.core_log.replication.voters import NOBODY
 from tests.core_log.broker.in_memory import SERVED, started
 from tests.fakes import MemoryFiles
 

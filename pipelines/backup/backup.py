@@ -107,7 +107,7 @@ def choose_backup(store: ObjectStore, name: str | None) -> str:
         raise ConfigError("the place has no backup", hint="headwater log backup TO")
     if name is not None and name not in names:
         raise ConfigError(
-            "the place has no backup of this name", hint=f"there is {', '.join(names)}"
+            "the place has no backup of this name", hint=f"known backups: {', '.join(names)}"
         )
     return name or names[-1]
 

@@ -69,7 +69,9 @@ def move(
     does its rate: give the command again, or use `headwater cluster unthrottle`.
     """
     if (to is None) != cancel:
-        raise ConfigError("say where to move", hint="use either --to 1,2,3 or --cancel")
+        raise ConfigError(
+            "the target of the move is missing", hint="use either --to 1,2,3 or --cancel"
+        )
     replicas = parse_brokers(to or "")
 
     async def work() -> "Assignments":

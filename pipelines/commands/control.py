@@ -34,7 +34,7 @@ def pause(output: Output, target: str, address: LogAddress) -> None:
     Note that a source keeps unread changes: a PostgreSQL server keeps its write-ahead log.
     """
     result = run_until_signal(send_pause(address, target, is_paused=True))
-    output.result(result, [f"{target} is to pause; headwater resume {target} lets it go on"])
+    output.result(result, [f"{target} will pause; headwater resume {target} continues it"])
 
 
 @click.command()
@@ -49,7 +49,7 @@ def resume(output: Output, target: str, address: LogAddress) -> None:
     were paused one by one stay paused when their pipeline is resumed.
     """
     result = run_until_signal(send_pause(address, target, is_paused=False))
-    output.result(result, [f"{target} is to go on"])
+    output.result(result, [f"{target} will continue"])
     still_paused = result["paused_tables"]
     if still_paused and not result["table"]:
         output.note(f"still paused by themselves: {', '.join(still_paused)}")
@@ -168,7 +168,7 @@ async def _is_taken_up(address: LogAddress, pipeline: str, id: str) -> bool:
         if answer == REFUSED:
             result = task["remarks"].get(KIND, {})
             raise SourceRejected(
-                result.get("problem") or "the source does not do that",
+                result.get("problem") or "the source does not support the signal",
                 hint=result.get("hint") or f"headwater status {pipeline}",
             )
         if answer or task.get("state") != RUNNING or time.monotonic() > deadline:

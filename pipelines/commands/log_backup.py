@@ -167,7 +167,7 @@ def restore(
         [
             f"{directory} is the log as of {time_text(manifest.at_ms)}:"
             f" {format_count(len(manifest.files), 'file')}, {size_text(manifest.size)}",
-            "its pipelines go on once this has read their tables again and rebuilt their targets:",
+            "pipelines go on after this, which reads their tables again and rebuilds targets:",
             "headwater recover FILE",
         ],
     )

@@ -203,7 +203,7 @@ def _lines(
             yield f"{row_line(each['key'] or {})} {each['problem']}"
         return
     if rebuilt.kept:
-        yield f"it is the live table now; the old one is {rebuilt.kept}"
+        yield f"the copy is the live table now; the old table is {rebuilt.kept}"
     elif not options.into:
         yield f"headwater rebuild {options.target} --swap lets it take the live table's place"
     if rebuilt.is_paused:

@@ -120,7 +120,7 @@ async def _rebuild_all(
     done: list[str] = []
     failures: dict[str, str] = {}
     async with log_as_found(loaded[0]) as log:
-        assert log is not None, "its sources were read into it"
+        assert log is not None, "the sources were read into this log"
         for pipeline in loaded:
             async with audit(log, "recover", pipeline.name) as outcome:
                 for subject in await subjects_of(pipeline, log):

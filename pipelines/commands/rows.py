@@ -104,7 +104,7 @@ async def _rows(
     if generation_number(stored.topic) > 1:
         output.note(f"from {stored.topic}, the newest generation of the table's topic")
     if not changes:
-        output.note("the log has never had this key" if not as_of else "it was not there then")
+        output.note("the log has never had this key" if not as_of else "the row did not exist then")
     return facts, _lines(changes) if history else _row_lines(changes)
 
 

@@ -119,7 +119,7 @@ def _by_id(found: "Sequence[StoredSchema]", id: int) -> "StoredSchema":
             return stored
     known = ", ".join(str(each.id) for each in found)
     raise ConfigError(
-        "the table does not have a schema of this id", hint=f"there is {known}", id=id
+        "the table does not have a schema of this id", hint=f"known ids: {known}", id=id
     )
 
 

@@ -64,7 +64,7 @@ def choose_pipeline(snapshot: Mapping[str, Any], pipeline: str | None) -> Mappin
     if pipeline not in found:
         raise ConfigError(
             "the pipeline is not running here",
-            hint=f"there is {', '.join(found) or 'none'}",
+            hint=f"running pipelines: {', '.join(found) or 'none'}",
             pipeline=pipeline,
         )
     return {**snapshot, "pipelines": {pipeline: found[pipeline]}}

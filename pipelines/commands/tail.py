@@ -212,7 +212,9 @@ async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) 
         if topic not in existing:
             raise ConfigError(
                 "the topic does not have this generation, or no longer",
-                hint=f"there is {', '.join(siblings)}" if siblings else "headwater topics ls",
+                hint=f"known generations: {', '.join(siblings)}"
+                if siblings
+                else "headwater topics ls",
                 topic=topic,
             )
         return ChosenGeneration(topic)

@@ -64,8 +64,7 @@ def verify(
     lines = list(_lines(verdicts))
     if not verdicts:
         raise DifferencesFound(
-            "nothing could be compared: the log has no rows of this pipeline that a source or a"
-            " target could be compared with",
+            "the log has no rows of this pipeline that could be compared with a source or a target",
             data=facts,
             lines=[],
             hint="headwater status says what runs",
@@ -110,7 +109,7 @@ async def _verify(
     if sink is not None and sink not in {part.name for part in loaded.sinks}:
         raise ConfigError(
             "the pipeline does not have this sink",
-            hint="there is " + (", ".join(part.name for part in loaded.sinks) or "none"),
+            hint="known sinks: " + (", ".join(part.name for part in loaded.sinks) or "none"),
             sink=sink,
         )
     running = await running_pipelines(address)

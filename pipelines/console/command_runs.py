@@ -226,7 +226,9 @@ class CommandRuns:
         """As Ctrl-C: the command ends in order."""
         running = self._running.get(run_id)
         if running is None:
-            raise NotFound("no command of this id is running", hint="it may have ended")
+            raise NotFound(
+                "the command of this id is not running", hint="GET /api/v1/runs lists the commands"
+            )
         running.is_cancelled = True
         with suppress(ProcessLookupError):
             running.process.send_signal(signal.SIGINT)

@@ -30,7 +30,7 @@ from headwater.sinks import SETTINGS as SINK_SETTINGS
 CONNECT = "/connect"
 ConnectHandler = Callable[[Request], Awaitable[Response]]
 _NOTHING = Response(status_code=204)
-READ_ONLY = "this is read from the pipeline file: edit {file}, and run it"
+READ_ONLY = "connectors are read from the pipeline file: edit {file}, and run it"
 
 
 def is_connect(path: str) -> bool:
@@ -256,7 +256,7 @@ class _Handlers:
 
     async def refuse(self, request: Request) -> Response:
         files = {each.get("headwater.file", "") for each in self._settings().values()}
-        file = ", ".join(sorted(each for each in files if each)) or "its pipeline file"
+        file = ", ".join(sorted(each for each in files if each)) or "the pipeline file"
         raise ConnectError(405, READ_ONLY.format(file=file))
 
     async def _send(self, name: str, verb: str, table: str | None = None) -> None:

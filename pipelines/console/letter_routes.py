@@ -116,7 +116,7 @@ async def letter(console: ConsoleContext, request: Request) -> DeadLetterPage:
         if stored is None:
             raise ConfigError(
                 "the pipeline does not have a dead letter of this number",
-                hint="it may have been redriven or dropped",
+                hint="a redrive or a drop may have removed the dead letter",
                 pipeline=pipeline,
                 number=number,
             )

@@ -228,7 +228,7 @@ ROUTES = (
         "GET",
         API + "/audit",
         audit,
-        "Who did what: the newest 500 actions of commands and consoles, newest first.",
+        "The newest 500 actions of commands and consoles with their users, newest first.",
         list[AuditedAction],
     ),
 )

@@ -66,7 +66,7 @@ async def trace(
     commit = await _commit_of(log, pipeline, place, offset, appended_ms=appended_ms)
     schemas = await every_schema_of(log, pipeline)
     if place.topic not in schemas:
-        raise ConfigError("the topic is none of the pipeline's", topic=place.topic)
+        raise ConfigError("the topic does not belong to the pipeline", topic=place.topic)
     known = await hidden.known_schemas(log, pipeline)
     shown = {topic: hidden.view(pipeline, each.schema, known) for topic, each in schemas.items()}
     decoder = RecordDecoder(log)

@@ -95,7 +95,7 @@ def problems_between(
         if pipelines and _log_of(each) != _log_of(pipelines[0]):
             yield (
                 each,
-                f"its log is another one than that of {pipelines[0].path.name}",
+                f"the log is another one than that of {pipelines[0].path.name}",
                 "pipelines of one directory share type, path, listen, cluster, fsync, bootstrap "
                 "and security of `log`",
             )
@@ -112,7 +112,7 @@ def remarks_between(
         if "{pipeline}" in template:
             continue
         if template in first_of:
-            problem = f"its topics are named like those of {first_of[template].path.name}"
+            problem = f"the topics are named like those of {first_of[template].path.name}"
             yield each, problem, "begin log.topic with {pipeline}, unless no table is in both"
         first_of.setdefault(template, each)
 
@@ -124,7 +124,7 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
         yield ("log", "bootstrap"), "the embedded log has no bootstrap", "write `type: kafka`"
     if log.type == "embedded" and log.security != SecuritySettings():
         hint = "write `type: kafka`, or log: {cluster: {security: ...}}"
-        yield ("log", "security"), "it says how a Kafka cluster is reached", hint
+        yield ("log", "security"), "the key says how a Kafka cluster is reached", hint
     if log.type == "embedded":
         yield from _of_listener(log)
     if log.type == "kafka" and log.cluster is not None:
@@ -161,7 +161,11 @@ def _of_listener(log: LogSettings) -> Iterator[Problem]:
         return
     if cluster.secret is not None and SECRET.fullmatch(cluster.secret.name):
         hint = "write `secret: cluster.secret`, without ${file:}"
-        yield ("log", "cluster", "secret"), "it is the path of a file, not its content", hint
+        yield (
+            ("log", "cluster", "secret"),
+            "the secret is the path of a file, not its content",
+            hint,
+        )
         return
     from headwater.core_log.security.login import security_of
 
@@ -179,7 +183,7 @@ def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]
                 yield (
                     ("route", at, "from"),
                     f"the pattern has no group {number}",
-                    f"it has {groups}; put what is meant between parentheses",
+                    f"the number of groups is {groups}; put what is meant between parentheses",
                 )
 
 

@@ -255,7 +255,7 @@ class LineageSender:
             from openlineage.client.transport.http_common import DEFAULT_RETRY_CONFIG
         except ImportError as error:
             raise ConfigError(
-                "openlineage: needs packages that are not installed",
+                "openlineage needs packages that are not installed",
                 hint="pip install 'headwater[openlineage]'",
                 missing=error.name,
             ) from None
@@ -290,7 +290,7 @@ class LineageSender:
                 is_failing = False
             except Exception as error:  # lineage never stops rows
                 if not is_failing:
-                    logger.warning("the lineage server takes nothing: %s", self._scrub(str(error)))
+                    logger.warning("the lineage server has failed: %s", self._scrub(str(error)))
                 is_failing = True
         self._client.close()
 

@@ -275,8 +275,8 @@ def _key_hindrance(before: TableSchema, key: Sequence[str]) -> str:
     if not before.key:
         return "without a key, no record shows which row it belongs to"
     if not key:
-        return "only with a key is it known which of them are rows still"
-    return f"they have no column {missing[0]}" if missing else ""
+        return "without a new key, no record shows whether its row still exists"
+    return f"the records have no column {missing[0]}" if missing else ""
 
 
 def _mask_differences(topic: str, before: TableSchema, schema: TableSchema) -> Iterator[Difference]:
@@ -293,7 +293,7 @@ def _mask_differences(topic: str, before: TableSchema, schema: TableSchema) -> I
                 needs_migration=True,
                 hindrance=""
                 if is_stricter(wanted, than=column.mask)
-                else "what a mask has hidden is not in the log",
+                else "values behind a mask are not in the log",
             )
 
 

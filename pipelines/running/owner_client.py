@@ -18,7 +18,7 @@ from headwater.core_log.foundation.errors import (
 
 WAIT_S_MAX = 10.0
 ANSWER_BYTES_MAX = 64 << 20
-HINT = "it may just be stopping; look at its log"
+HINT = "the process may just be stopping; look at its log"
 
 
 class LockHolderRefused(HeadwaterError):

@@ -203,7 +203,7 @@ class WorkerProcesses:
         for task in list(place.leaving):
             self._on_gone(place, task)
         count = place.crashes.on_crash(self._around.clock.monotonic_ms())
-        reason = f"its worker process {ending}"
+        reason = f"the worker process {ending}"
         logger.error("a worker process %s: %s", ending, _list(place.postings))
         if count >= CRASHES_MAX:
             self._give_up(place, f"{reason}, {count} times in ten minutes")
@@ -283,7 +283,7 @@ class _Place:
 
 
 def _list(postings: dict[TaskId, TaskPlacement]) -> str:
-    return ", ".join(map(str, postings)) or "it had nothing to do"
+    return ", ".join(map(str, postings)) or "without a task"
 
 
 class WorkerProcess:

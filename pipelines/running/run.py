@@ -447,7 +447,7 @@ async def attend(
         logger.info("process %d runs the pipelines of this log", endpoint.pid)
         for word in ("started", "stopped"):
             if applied[word]:
-                logger.info("it has %s %s", word, ", ".join(applied[word]))
+                logger.info("process %d has %s %s", endpoint.pid, word, ", ".join(applied[word]))
         showing = asyncio.ensure_future(wanted.show(look))
         return await _until_over(look, {each.name for each in loaded}, once=wanted.once)
     except LogUnavailable:

@@ -135,7 +135,7 @@ class TaskRunner:
     def expire(self) -> None:
         """Ends all tasks as if they had been fenced: they may run elsewhere by now."""
         for task in self._running:
-            reason = "this process stood still for too long; another run may have the task"
+            reason = "the process has stood still for too long; another run may have the task"
             self._listeners.ended(TaskEnded(task, TaskState.STOPPED, reason, Fenced.__name__))
         self.cancel_all()
 

@@ -126,8 +126,8 @@ async def check_pipeline(log: "KafkaLog", pipeline: str, running: Mapping[str, A
     if pipeline not in known:
         raise ConfigError(
             "the log has no pipeline of this name",
-            hint=f"there is {', '.join(sorted(known))}"
+            hint=f"known pipelines: {', '.join(sorted(known))}"
             if known
-            else "it has to run first: headwater run pipeline.yaml",
+            else "the pipeline has to run first: headwater run pipeline.yaml",
             pipeline=pipeline,
         )

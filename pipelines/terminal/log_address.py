@@ -87,7 +87,7 @@ class LogAddress:
         if pipeline not in found:
             raise ConfigError(
                 "the file does not have a pipeline of this name",
-                hint=f"it holds {', '.join(found)}",
+                hint=f"pipelines of the file: {', '.join(found)}",
                 file=str(self.file),
                 pipeline=pipeline,
             )

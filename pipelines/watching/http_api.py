@@ -50,7 +50,7 @@ class HttpListener:
     serves."""
 
     def __init__(self, settings: HttpSettings) -> None:
-        assert settings.listen, "there is a fixed address"
+        assert settings.listen, "the settings have a fixed address"
         self._settings = settings
         self._host, port = parse_address(settings.listen)
         self.is_encrypted = settings.certificate_file is not None
@@ -130,7 +130,9 @@ def _make_token(file: Path) -> None:
     except OSError as error:
         raise _unusable_token(file, str(error.strerror)) from error
     if not read_token(file):
-        raise _unusable_token(file, f"it has no token of {TOKEN_LENGTH_MIN} characters or more")
+        raise _unusable_token(
+            file, f"the file has no token of {TOKEN_LENGTH_MIN} characters or more"
+        )
 
 
 def _unusable_token(file: Path, reason: str) -> ConfigError:

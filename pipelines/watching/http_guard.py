@@ -71,7 +71,7 @@ class Guard:
         hosts, origins = found.get(b"host", []), found.get(b"origin", [])
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             hint = "use the address in endpoint.json, or add the name to `http: {hosts}`"
-            return 403, "this host is not one of ours", hint
+            return 403, "the host of the request is not a name of this server", hint
         if any(origin.lower() not in self._origins for origin in origins):
             return 403, "requests from other web pages are refused", ""
         if found.get(b"sec-fetch-site", [b"none"])[0] not in OWN_SITES and self._needs_token(path):

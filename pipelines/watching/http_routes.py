@@ -292,10 +292,11 @@ class _Routes:
 
     def _pipeline(self, request: Request) -> str:
         name = str(request.path_params["pipeline"])
-        if name not in self._to.board.pipelines():
+        running = self._to.board.pipelines()
+        if name not in running:
             raise NotFound(
                 "the pipeline is not running here",
-                hint=f"there is {', '.join(sorted(self._to.board.pipelines())) or 'none'}",
+                hint=f"running pipelines: {', '.join(sorted(running)) or 'none'}",
                 pipeline=name,
             )
         return name

@@ -53,7 +53,7 @@ async def plan_drain(log: "KafkaLog", node: int) -> Assignments:
     for at in [at for at, replicas in plan.replicas.items() if node in replicas]:
         if not plan.leave(at, node):
             raise LogRejected(
-                "broker cannot be drained: a partition has replicas on all others that are there",
+                "the broker cannot be drained: a partition has replicas on all other live brokers",
                 hint="start another broker, or give the topic fewer replicas: "
                 "headwater cluster move TOPIC --to ...",
                 broker=node,
@@ -155,7 +155,7 @@ async def _move(
 def _unfinished(left: int, *, is_throttled: bool) -> str:
     """Says what becomes of moves whose command ends before them."""
     again = f"to begin the other {left}" if left else "to follow them"
-    text = f"what has begun to move goes on; give the command again {again}"
+    text = f"moves that have begun go on; give the command again {again}"
     if is_throttled:
         text += f". The rate stays until that command is done, or until {REMOVAL}"
     return text

@@ -194,7 +194,7 @@ class Notifier:
             except OSError as error:
                 if attempt == 0:
                     scrub = self._scrubs[notification.pipeline]
-                    logger.warning("the webhook takes nothing: %s", scrub(str(error)))
+                    logger.warning("the webhook has failed: %s", scrub(str(error)))
                 await asyncio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
                 continue
             if outbox.dropped:

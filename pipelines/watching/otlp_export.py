@@ -98,7 +98,7 @@ class OtlpCollector:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
             raise ConfigError(
-                "otel: needs packages that are not installed",
+                "otel needs packages that are not installed",
                 hint="pip install 'headwater[otel]'",
                 missing=error.name,
             ) from None

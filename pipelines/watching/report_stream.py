@@ -140,7 +140,7 @@ def report_from_json(found: dict[str, Any]) -> Report:
         return kind(**content)
     except (KeyError, TypeError, ValueError) as error:
         raise DecodeError(
-            "a line of another process is no report", found=type(error).__name__
+            "the line of another process is not a report", found=type(error).__name__
         ) from None
 
 
@@ -156,5 +156,5 @@ def read_object(line: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         found = None
     if not isinstance(found, dict):
-        raise DecodeError("a line of another process is no JSON object", bytes=len(line))
+        raise DecodeError("the line of another process is not a JSON object", bytes=len(line))
     return found

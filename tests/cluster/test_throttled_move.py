@@ -84,7 +84,7 @@ async def test_a_move_keeps_to_its_rate_and_goes_on_without_its_command(
 
         assert "0 of 1 partition(s) moved, 1 are copied to " in said and "left: t-0 " in said
         assert code == 128 + signal.SIGINT
-        assert "what has begun to move goes on; give the command again to follow them" in last
+        assert "moves that have begun go on; give the command again to follow them" in last
         assert [*moves] == [AT]
         assert "t-0 is being moved to 1 2 3: " in shown
         assert "t is copied at 1.9 MiB per second on 1 2 3; " in shown

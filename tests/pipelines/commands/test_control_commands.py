@@ -142,7 +142,7 @@ def test_a_pipeline_that_does_not_run_is_named(shop: Shop) -> None:
     ran = shop.run("status", "shpo")
 
     assert ran.code == exit_codes.INVALID
-    assert f"there is {shop.name}" in ran.remarks
+    assert f"running pipelines: {shop.name}" in ran.remarks
 
 
 def test_a_log_that_nobody_runs_names_the_command_that_starts_it(

@@ -60,7 +60,7 @@ def test_a_former_generation_is_read_when_it_is_asked_for(headwater: Headwater, 
 
     assert len(ran.data.splitlines()) == 40 and ran.remarks == ""
     assert missing.code == exit_codes.INVALID
-    assert f"there is {FIRST}, {FIRST}.g2" in missing.remarks
+    assert f"known generations: {FIRST}, {FIRST}.g2" in missing.remarks
 
 
 def test_an_unknown_table_or_pipeline_is_an_error(headwater: Headwater, data: Path) -> None:

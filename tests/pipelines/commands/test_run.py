@@ -51,7 +51,7 @@ def test_a_second_run_hands_over_what_can_be_obeyed_looks_on_and_leaves(
     code, out, err = end(second, signal.SIGINT)
 
     assert (code, out) == (exit_codes.INTERRUPTED, "")
-    assert "it has started shop/second\n" in err
+    assert " has started shop/second\n" in err
     write(tmp_path, ENDLESS + "log: {partitions: 2}\n")
     third = start("run", file)
     runs.append(third)

@@ -96,7 +96,7 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("transform: [{table: a, mask: {b: hsh}}]", "1:34: the mask is not redact, hash, null or"),
         ("transform: [{table: a, mask: {b: hash}, drop: b}]", "1:47: 'b' is masked as well"),
         ("transform: [{table: a, python: os.system}]", "1:32: should match"),
-        ("route: [{from: 'a*', to: b.$2}]", "1:16: the pattern has no group 2 - it has 1"),
+        ("route: [{from: 'a*', to: b.$2}]", "1:16: the pattern has no group 2 - the number of groups is 1"),
         ("errors: {retry: {backoff: 1m..1s}}", "1:27: the first pause is longer than the"),
         ("log: {listen: '0.0.0.0:9092'}", "1:15: the log of a pipeline listens beyond loopback"),
         (
@@ -113,9 +113,9 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ),
         (
             "log: {cluster: {secret: 0123456789abcdefghijklmnopqrstuvwxyz-_0123A}}",
-            "1:25: it is the path of a file, not its content",
+            "1:25: the secret is the path of a file, not its content",
         ),
-        ("log: {security: {protocol: SSL}}", "1:17: it says how a Kafka cluster is reached"),
+        ("log: {security: {protocol: SSL}}", "1:17: the key says how a Kafka cluster is reached"),
         ("log: {listen: '127.0.0.1:99999'}", "1:15: listen address is not HOST:PORT"),
         ("verify: {every: 1h, cron: 0 3 * * *}", "1:9: a time is given by either `every` or"),
         ("verify: {}", "1:9: a time is given by either `every` or"),
@@ -207,7 +207,7 @@ def test_a_name_is_for_one_pipeline_and_a_directory_for_one_log(write: Write) ->
 
     assert [each.problem for each in found.value.mistakes] == [
         "the pipeline 'shop' is in a.yaml as well",
-        "its log is another one than that of a.yaml",
+        "the log is another one than that of a.yaml",
     ]
 
 
@@ -218,7 +218,7 @@ def test_pipelines_that_may_meet_in_one_topic_are_remarked_upon(write: Write) ->
 
     found = check(directory, environment={})
 
-    assert [each.problem for each in found.remarks] == ["its topics are named like those of a.yaml"]
+    assert [each.problem for each in found.remarks] == ["the topics are named like those of a.yaml"]
 
 
 @pytest.mark.parametrize(

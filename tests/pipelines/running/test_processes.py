@@ -151,7 +151,7 @@ async def test_a_killed_process_is_started_again_with_its_tasks(tmp_path: Path) 
             await it.heard.until(TaskState.RUNNING, task, times=2)
 
         retrying = await it.heard.until(TaskState.RETRYING, tasks["sql"])
-        assert retrying[0].reason == "its worker process was killed by SIGKILL"
+        assert retrying[0].reason == "the worker process was killed by SIGKILL"
         assert it.processes.pids != first
 
 
@@ -165,7 +165,7 @@ async def test_a_task_that_kills_its_process_is_told_apart_from_its_neighbours(
         (given_up,) = await it.heard.until(TaskState.QUARANTINED, tasks["sql"])
 
         assert given_up.reason == (
-            "its worker process was killed by SIGKILL, 3 times in ten minutes"
+            "the worker process was killed by SIGKILL, 3 times in ten minutes"
         )
         assert [each.task for each in it.heard.ended] == [tasks["sql"]]
         for name in ("source", "files"):

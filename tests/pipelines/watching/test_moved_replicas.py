@@ -126,7 +126,7 @@ async def test_an_interrupted_move_goes_on_at_its_rate_and_the_same_command_ends
     await first.interrupt()
 
     assert first.said[-1] == (
-        "what has begun to move goes on; give the command again to begin the other 1. The rate "
+        "moves that have begun go on; give the command again to begin the other 1. The rate "
         "stays until that command is done, or until headwater cluster unthrottle"
     )
     assert [*await log.brokers.moves()] == [AT]

@@ -49,5 +49,5 @@ def test_a_report_comes_back_from_its_line_as_it_was(report: Report) -> None:
     ],
 )
 def test_a_line_that_is_no_report_is_named_as_such(line: bytes) -> None:
-    with pytest.raises(DecodeError, match="a line of another process"):
+    with pytest.raises(DecodeError, match="the line of another process"):
         report_from_json(read_object(line))

@@ -278,5 +278,5 @@ def test_a_mask_that_is_taken_back_is_refused_with_the_reason(shop: Shop) -> Non
     plan = shop.plan()
     assert [each.what for each in plan.differences if each.hindrance] == ["mask of email"]
     assert plan.moves == {}
-    with pytest.raises(ConfigError, match="what a mask has hidden is not in the log"):
+    with pytest.raises(ConfigError, match="values behind a mask are not in the log"):
         shop.run(migrates=True)

@@ -144,7 +144,7 @@ def test_a_key_of_columns_that_rows_do_not_have_is_refused_with_the_reason(
     plan = shop.plan()
 
     assert [each.hindrance for each in plan.differences if each.what == "key"] == [
-        "they have no column phone"
+        "the records have no column phone"
     ]
     with pytest.raises(ConfigError, match="the key of a topic cannot be made from its records"):
         shop.run(migrates=True)

@@ -1,9 +1,13 @@
-"""Reports of the loops while they run, for status, progress and metrics."""
+"""Reports of the loops while they run, for status, progress and metrics, and their form as JSON."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from headwater.core_log.foundation.errors import DecodeError
 
 if TYPE_CHECKING:
     from headwater.core_log.foundation.clock import Clock
@@ -184,3 +188,64 @@ class TaskRun:
     clock: "Clock"
     report: Reporter
     until_end: bool = False
+
+
+KINDS: dict[str, type[Report]] = {
+    kind.__name__: kind
+    for kind in (
+        StateChanged,
+        RowsMoved,
+        ReadProgress,
+        OffsetsApplied,
+        SliceApplied,
+        DeadLettersAdded,
+        GaugesRead,
+        RemarksMade,
+        TableKnown,
+        TableVerified,
+    )
+}
+
+
+def report_to_json(report: Report) -> dict[str, Any]:
+    """Something `orjson.dumps` takes."""
+    found: dict[str, Any] = {"kind": type(report).__name__}
+    for each in fields(report):
+        value = getattr(report, each.name)
+        found[each.name] = value.value if isinstance(value, TaskState) else value
+    if isinstance(report, OffsetsApplied):
+        found["positions"] = dict(report.positions)
+    return found
+
+
+def report_from_json(found: dict[str, Any]) -> Report:
+    content = dict(found)
+    try:
+        kind = KINDS[content.pop("kind")]
+        if kind is StateChanged:
+            content["state"] = TaskState(content["state"])
+        if kind is RemarksMade:
+            content["left_out"] = tuple(content["left_out"])
+        if kind is SliceApplied:
+            content["tables"] = tuple(content["tables"])
+        return kind(**content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(
+            "the line of another process is not a report", found=type(error).__name__
+        ) from None
+
+
+def encode_report(report: Report) -> bytes:
+    """One line, its end included."""
+    return orjson.dumps(report_to_json(report), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def read_object(line: bytes) -> dict[str, Any]:
+    """A line that must be a JSON object."""
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise DecodeError("the line of another process is not a JSON object", bytes=len(line))
+    return found

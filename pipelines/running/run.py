@@ -49,10 +49,9 @@ from headwater.pipelines.terminal.log_place import (
     find_owner,
     is_running,
 )
-from headwater.pipelines.watching.http_api import HttpListener
+from headwater.pipelines.watching.http_api import HttpListener, ReportStream
 from headwater.pipelines.watching.notifier import Notifier
 from headwater.pipelines.watching.otlp_export import OtlpExports
-from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 
 if TYPE_CHECKING:

@@ -7,9 +7,14 @@ from typing import Any
 import orjson
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.pipelines.reports import Report, TaskState
+from headwater.pipelines.reports import (
+    Report,
+    TaskState,
+    read_object,
+    report_from_json,
+    report_to_json,
+)
 from headwater.pipelines.running.supervisor import TaskEnded, TaskId
-from headwater.pipelines.watching.report_stream import read_object, report_from_json, report_to_json
 
 
 @dataclass(frozen=True, slots=True)

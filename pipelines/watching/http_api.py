@@ -1,15 +1,17 @@
-"""HTTP servers of a process: on loopback at a free port, and at a fixed address if there is one."""
+"""HTTP servers of a process: at a free port of loopback, at a fixed address, and for listeners."""
 
 import asyncio
 import logging
 import secrets
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import orjson
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.endpoint import parse_address
@@ -17,6 +19,7 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.speed import freeze_imports
 from headwater.core_log.model.log import Log
 from headwater.pipelines.file.http_settings import HttpSettings
+from headwater.pipelines.reports import Report, encode_report
 from headwater.pipelines.running.data_directory_lock import disk_space
 from headwater.pipelines.watching.http_guard import (
     TOKEN_LENGTH_MIN,
@@ -25,7 +28,6 @@ from headwater.pipelines.watching.http_guard import (
     NeedsToken,
     read_token,
 )
-from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ HOST = "127.0.0.1"
 HEAD_BYTES_MAX = 16 << 10
 CONNECTIONS_MAX = 128
 IDLE_S_MAX, STOP_S_MAX = 5, 1
+WAITING_MAX = 2_000
+"""Lines kept for a listener that is slower than the reports; older ones are then left out."""
+LISTENERS_MAX = 32
+QUIET_S = 5.0
+"""After so long without a report an empty line shows that the connection lives."""
 SERVED_BY_BROKERS = ("/healthz", "/readyz", "/metrics", "/backup", "/backup/end")
 
 Hand = Callable[[bytes], Awaitable[Mapping[str, object]]]
@@ -158,6 +165,74 @@ def _check_certificate(settings: HttpSettings) -> None:
             key_file=str(settings.key_file),
             reason=str(error.strerror or error),
         ) from None
+
+
+class Listener:
+    """Lines in their order. The number of reports that were left out stands in their place."""
+
+    def __init__(self, pipeline: str | None) -> None:
+        self._pipeline = pipeline
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._missed = 0
+
+    def hear(self, report: Report) -> None:
+        if self._pipeline not in (None, report.pipeline):
+            return
+        if self._waiting.qsize() >= WAITING_MAX:
+            self._waiting.get_nowait()
+            self._missed += 1
+        self._waiting.put_nowait(encode_report(report))
+
+    def end(self) -> None:
+        self._waiting.put_nowait(None)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Until there will be no more reports at all."""
+        while True:
+            try:
+                async with asyncio.timeout(QUIET_S):
+                    line = await self._waiting.get()
+            except TimeoutError:
+                line = b"\n"
+            if line is None:
+                return
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                yield orjson.dumps({"kind": "Missed", "count": missed}) + b"\n"
+            yield line
+
+
+class ReportStream:
+    """A Reporter that passes everything on to those who listen just then."""
+
+    def __init__(self) -> None:
+        self._listeners: set[Listener] = set()
+
+    def __call__(self, report: Report) -> None:
+        for listener in self._listeners:
+            listener.hear(report)
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    @property
+    def is_full(self) -> bool:
+        return self.listeners >= LISTENERS_MAX
+
+    @contextmanager
+    def listening(self, pipeline: str | None) -> Iterator[Listener]:
+        listener = Listener(pipeline)
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+
+    def end(self) -> None:
+        """Lets everybody go."""
+        for listener in self._listeners:
+            listener.end()
 
 
 @dataclass(frozen=True, slots=True)

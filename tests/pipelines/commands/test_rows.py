@@ -24,8 +24,7 @@ from headwater.pipelines.time_travel.history.key_history import (
     newest_change,
     stored_schema,
 )
-from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
-from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.http_api import HttpApi, ReportStream, RequestAnswer
 from headwater.pipelines.watching.status import StatusBoard
 from tests.pipelines.time_travel.world import World, tell
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
-from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
-from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.http_api import HttpApi, ReportStream, RequestAnswer
 from headwater.pipelines.watching.status import StatusBoard
 
 T = TypeVar("T")

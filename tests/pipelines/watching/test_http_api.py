@@ -28,10 +28,9 @@ from headwater.pipelines.journal.internal_topics import POSITIONS, internal_topi
 from headwater.pipelines.journal.positions import encode_positions, positions_home
 from headwater.pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
 from headwater.pipelines.running.owner_client import LockHolder
-from headwater.pipelines.watching import report_stream
-from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
+from headwater.pipelines.watching import http_api
+from headwater.pipelines.watching.http_api import HttpApi, ReportStream, RequestAnswer
 from headwater.pipelines.watching.http_routes import BODY_BYTES_MAX
-from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 from tests.builders import START_MS, batch
 
@@ -387,7 +386,7 @@ def close(reports: Any) -> None:
 async def test_a_slow_listener_is_told_how_much_it_has_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(report_stream, "WAITING_MAX", 3)
+    monkeypatch.setattr(http_api, "WAITING_MAX", 3)
     stream = ReportStream()
 
     with stream.listening(None) as listener:

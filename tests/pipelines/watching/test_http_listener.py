@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.http_settings import HttpSettings
-from headwater.pipelines.watching.http_api import HttpApi, HttpListener, RequestAnswer
-from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.http_api import HttpApi, HttpListener, ReportStream, RequestAnswer
 from headwater.pipelines.watching.status import StatusBoard
 from tests.certificates import Authority
 from tests.memory_log import MemoryLog

@@ -14,8 +14,10 @@ from headwater.pipelines.reports import (
     SliceApplied,
     StateChanged,
     TaskState,
+    encode_report,
+    read_object,
+    report_from_json,
 )
-from headwater.pipelines.watching.report_stream import encode_report, read_object, report_from_json
 
 REPORTS: list[Report] = [
     StateChanged("shop", "source", "", TaskState.QUARANTINED, "no such slot\n  hint: make it"),

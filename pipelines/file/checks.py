@@ -183,7 +183,7 @@ def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]
                 yield (
                     ("route", at, "from"),
                     f"the pattern has no group {number}",
-                    f"the number of groups is {groups}; put what is meant between parentheses",
+                    f"the pattern has {groups}; put the text of a group between parentheses",
                 )
 
 

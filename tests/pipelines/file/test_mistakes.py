@@ -96,7 +96,7 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("transform: [{table: a, mask: {b: hsh}}]", "1:34: the mask is not redact, hash, null or"),
         ("transform: [{table: a, mask: {b: hash}, drop: b}]", "1:47: 'b' is masked as well"),
         ("transform: [{table: a, python: os.system}]", "1:32: should match"),
-        ("route: [{from: 'a*', to: b.$2}]", "1:16: the pattern has no group 2 - the number of groups is 1"),
+        ("route: [{from: 'a*', to: b.$2}]", "1:16: the pattern has no group 2 - the pattern has 1"),
         ("errors: {retry: {backoff: 1m..1s}}", "1:27: the first pause is longer than the"),
         ("log: {listen: '0.0.0.0:9092'}", "1:15: the log of a pipeline listens beyond loopback"),
         (

@@ -1,16 +1,29 @@
-"""Names of tables and values as names in targets; stored spellings stay (decision 23)."""
+"""Names in targets, of tables, values and our own columns; stored spellings stay (decision 23)."""
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from headwater.core_log.foundation.errors import SchemaRefused
 from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.sink import DELETED_AT
 
 NAME_BYTES_MAX = 120
 HIVE_DIGEST_DIGITS, SHORT_DIGEST_DIGITS = 16, 8
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """Hive's name for a partition value that is null."""
+
+OWN = "_headwater_"
+"""Prefix of our own columns."""
+OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
+    f"{OWN}{name}" for name in ("op", "topic", "partition", "offset", "committed_at")
+)
+VALID_FROM, VALID_TO, IS_CURRENT = (
+    f"{OWN}{name}" for name in ("valid_from", "valid_to", "is_current")
+)
 
 
 def hive_name(text: str) -> str:
@@ -85,3 +98,19 @@ def _fill(template: str, parts: dict[str, str]) -> str:
     filled = parts["{schema}"].join(each.replace("{table}", parts["{table}"]) for each in others)
     first = first.replace("{table}", parts["{table}"])
     return first + parts["{schema}"] + filled if others else first
+
+
+def own_columns(moment: pa.DataType) -> Mapping[str, Mapping[str, pa.DataType]]:
+    """`moment`: the target's type of a time."""
+    return {
+        "mirror": {},
+        "soft_delete": {DELETED_AT: moment},
+        "append": {
+            OP: pa.string(),
+            TOPIC: pa.string(),
+            PARTITION: pa.int32(),
+            OFFSET: pa.int64(),
+            COMMITTED_AT: moment,
+        },
+        "scd2": {VALID_FROM: moment, VALID_TO: moment, IS_CURRENT: pa.bool_()},
+    }

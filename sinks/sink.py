@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import Diagnostic, SinkRejected
+from headwater.core_log.foundation.errors import Diagnostic, PositionLost, SinkRejected
 from headwater.core_log.model.changes import Positions, TableChanges
-from headwater.core_log.model.log import Log, RetainedRange, TopicPartition
+from headwater.core_log.model.log import Bounds, Log, RetainedRange, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
 
@@ -77,7 +77,7 @@ class SplitReader(Protocol):
 
     It can be pickled, and makes its own connection to the log. A repeated read of a part returns
     the same. A program that splits a slice must check for missed deletes at its end: see
-    `headwater.sinks.expired_tombstones`.
+    `headwater.sinks.sink`.
     """
 
     async def schemas(self, topic: str) -> Sequence[TableSchema]:
@@ -334,3 +334,26 @@ class Maintainable(Protocol):
         tables.
         """
         ...
+
+
+def check_no_delete_was_missed(
+    start: AppliedOffsets,
+    *,
+    before: Mapping[TopicPartition, Bounds | RetainedRange],
+    after: Mapping[TopicPartition, Bounds | RetainedRange],
+) -> None:
+    """Raises PositionLost if a delete was missed.
+
+    `start` is where the whole read began; `before` and `after` are the log start offsets when it
+    began and when it ended.
+    """
+    for partition, retained in after.items():
+        dropped_to = retained.deletes_dropped_to
+        if dropped_to > max(before[partition].deletes_dropped_to, start[partition].next_offset):
+            raise PositionLost(
+                "the log removed deletes before they were read",
+                hint="raise log.delete_retention, then rebuild the table",
+                topic=partition.topic,
+                partition=partition.partition,
+                deletes_dropped_to=dropped_to,
+            )

@@ -148,9 +148,12 @@ async def _drop_table(
     from headwater.connectors.source import Resettable
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.journal.audit import audit
-    from headwater.pipelines.journal.cleanup import drop_table_from_log
     from headwater.pipelines.journal.control import end_drop, read_dropping
-    from headwater.pipelines.journal.inventory import every_schema_of, tables_of
+    from headwater.pipelines.journal.inventory import (
+        drop_table_from_log,
+        every_schema_of,
+        tables_of,
+    )
     from headwater.pipelines.loops.assembly import make_source
     from headwater.pipelines.terminal.control_writer import find_table
 
@@ -271,8 +274,7 @@ async def _drop(
     with_data: bool,
 ) -> list[str]:
     from headwater.pipelines.journal.audit import audit
-    from headwater.pipelines.journal.cleanup import drop_from_log
-    from headwater.pipelines.journal.inventory import leavings_of
+    from headwater.pipelines.journal.inventory import drop_from_log, leavings_of
 
     await _check_at_rest(address, pipeline)
     gone: list[str] = []
@@ -296,7 +298,7 @@ async def _drop(
 
 async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool) -> list[str]:
     from headwater.pipelines.journal.audit import audit
-    from headwater.pipelines.journal.cleanup import drop_former
+    from headwater.pipelines.journal.inventory import drop_former
 
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, {})

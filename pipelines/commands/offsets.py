@@ -119,9 +119,9 @@ def _parse(text: str) -> tuple[str, str | None]:
 
 
 async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
+    from headwater.pipelines.journal.commits import load_positions
     from headwater.pipelines.journal.generations import source_parts
     from headwater.pipelines.journal.inventory import GROUP_PREFIX, leavings_of
-    from headwater.pipelines.journal.positions import load_positions
 
     running = await running_pipelines(address)
     async with address.open_or_own() as log:
@@ -160,13 +160,13 @@ async def _move(
 ) -> Mapping[str, str]:
     """Writes under the source's own name, which fences a running source; returns the former
     value."""
-    from headwater.pipelines.journal.cleanup import end_rereads
-    from headwater.pipelines.journal.generations import is_of_source, source_parts
-    from headwater.pipelines.journal.positions import (
+    from headwater.pipelines.journal.commits import (
         encode_positions,
         load_positions,
         positions_home,
     )
+    from headwater.pipelines.journal.generations import is_of_source, source_parts
+    from headwater.pipelines.journal.inventory import end_rereads
 
     running = await running_pipelines(address)
     _refuse_at_work(pipeline, running)

@@ -87,8 +87,8 @@ async def _rebuild(
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.loaded_parts import sink_elsewhere
     from headwater.pipelines.journal.audit import audit
+    from headwater.pipelines.journal.replacements import check_not_reread
     from headwater.pipelines.time_travel.history.cut_points import parse_cut_point
-    from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
     from headwater.pipelines.time_travel.rebuild.rebuild import (
         RebuildOptions,
         TableRebuild,

@@ -292,8 +292,8 @@ async def _writer_of(log: "KafkaLog", topic: str, existing: Collection[str]) -> 
 
 
 async def _generations(log: "KafkaLog", pipeline: str) -> "Generations":
+    from headwater.pipelines.journal.commits import load_positions
     from headwater.pipelines.journal.generations import NONE, Generations
-    from headwater.pipelines.journal.positions import load_positions
 
     if not pipeline:
         return NONE

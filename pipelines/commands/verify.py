@@ -264,7 +264,7 @@ def _details(verdict: "TableVerdict") -> Iterator[str]:
         yield f"{name}: not repaired: {verdict.unrepaired}"
     if verdict.left_out and (verdict.compared.differing or verdict.unread):
         left_out = ", ".join(map(printable, sorted(verdict.left_out)))
-        yield f"{name}: not compared are the columns {left_out}"
+        yield f"{name}: columns that are not compared: {left_out}"
     for each in verdict.named:
         yield f"{name}: {row_line(each['key'] or {})} {each['problem']}{_other_columns(each)}"
     more = verdict.compared.differing - len(verdict.named)

@@ -18,7 +18,7 @@ from headwater.core_log.records.record_codec import Header
 from headwater.core_log.records.record_headers import encode_headers, header_lists
 from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import AT_HEADER
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 
 ERRORS = "__connect.errors."
 """Prefix of Kafka Connect's headers, by which its tools know where a dead letter comes from."""

@@ -35,10 +35,10 @@ from headwater.pipelines.journal.commits import (
     OffsetRange,
     commits_home,
     encode_commit,
+    load_positions,
 )
 from headwater.pipelines.journal.generations import Generations
-from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 
 REDRIVEN_HEADER = "headwater.redriven"
 """The offset at which the record stood first."""

@@ -277,7 +277,7 @@ class _Reading:
         for keys, problem, hint in problems_within(self.pipeline):
             validator.tell_at(Code.CONTRADICTION, keys, problem, hint)
         if self.reads_expressions:
-            from headwater.pipelines.transforms.mistakes import mistakes_in
+            from headwater.pipelines.transforms.after_log import mistakes_in
 
             for keys, problem, hint in mistakes_in(
                 spec.transform, directory=self.pipeline.directory

@@ -17,8 +17,7 @@ from headwater.core_log.foundation.errors import DecodeError, HeadwaterError, Lo
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.journal.commits import small_batch
-from headwater.pipelines.journal.internal_topics import AUDIT
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import AUDIT, read_decided
 
 FORMAT_VERSION = 1
 RETENTION_MS = 90 * 86_400_000

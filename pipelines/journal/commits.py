@@ -1,4 +1,5 @@
-"""Transactions of a pipeline's source in the log: the boundaries between slices."""
+"""Transactions of a pipeline's source in the log: the boundaries between slices, and the source's
+position, which the same transactions hold."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,11 +9,11 @@ import orjson
 
 from headwater.core_log.foundation.errors import check_format
 from headwater.core_log.model.changes import Positions
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from headwater.core_log.records.record_views import RecordColumns
-from headwater.pipelines.journal.internal_topics import COMMITS, home_of
+from headwater.pipelines.journal.internal_topics import COMMITS, POSITIONS, home_of, read_decided
 
 FORMAT_VERSION = 1
 NO_TIME = 0
@@ -112,3 +113,43 @@ def small_batch(records: Sequence[tuple[bytes, bytes | None]], *, now_ms: int) -
     """Keys and values, uncompressed."""
     plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
     return Batch(encode_batch(plain), len(plain), now_ms)
+
+
+def positions_home(pipeline: str) -> TopicPartition:
+    return home_of(POSITIONS, pipeline)
+
+
+def encode_positions(pipeline: str, positions: Mapping[str, str | None], *, now_ms: int) -> Batch:
+    """One keyed record per part; None takes a part back."""
+    keys = [orjson.dumps([pipeline, part]) for part in positions]
+    values = [
+        None
+        if position is None
+        else orjson.dumps({"version": FORMAT_VERSION, "position": position})
+        for position in positions.values()
+    ]
+    return small_batch(list(zip(keys, values, strict=True)), now_ms=now_ms)
+
+
+async def load_positions(log: Log, pipeline: str) -> Positions:
+    """The newest committed position of every part. Call it after the writer was opened: that
+    fences whoever else might still move them."""
+    found: dict[str, str] = {}
+    async for columns in read_decided(log, positions_home(pipeline)):
+        for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+            owner, part = orjson.loads(key)
+            if owner != pipeline:
+                continue
+            if value is None:
+                found.pop(part, None)
+                continue
+            content = orjson.loads(value)
+            check_format(
+                content["version"],
+                FORMAT_VERSION,
+                "a position was written",
+                pipeline=pipeline,
+                part=part,
+            )
+            found[part] = content["position"]
+    return found

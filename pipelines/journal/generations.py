@@ -9,7 +9,7 @@ import orjson
 from headwater.core_log.foundation.errors import check_format
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import Log, TopicPartition, generation_name, generation_number
-from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.replacements import REPLACEMENT
 
 GENERATION, FILLING = "generation/", "migration/"

@@ -1,27 +1,64 @@
-"""The traces of pipelines in a log: their names, tables, topics and groups."""
+"""The traces of pipelines in a log: their names, tables, topics and groups, and their removal."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
+import pyarrow as pa
 
-from headwater.core_log.foundation.errors import LogRejected
-from headwater.core_log.model.log import Log
-from headwater.pipelines.dead_letters.dead_letter import dead_letter_topic
-from headwater.pipelines.journal.control import DROPPED
-from headwater.pipelines.journal.event_topics import KINDS, notice_topic
-from headwater.pipelines.journal.internal_topics import CONTROL, POSITIONS, SCHEMAS
-from headwater.pipelines.journal.read_to_end import filled_partitions, read_decided
+from headwater.core_log.foundation.errors import ConfigError, LogRejected
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.pipelines.dead_letters.dead_letter import (
+    dead_letter_home,
+    dead_letter_topic,
+    encode_removals,
+    read_dead_letters,
+)
+from headwater.pipelines.journal.commits import (
+    commits_home,
+    encode_positions,
+    load_positions,
+    positions_home,
+)
+from headwater.pipelines.journal.control import (
+    COMMITS_FROM,
+    DROPPED,
+    Signal,
+    begin_drop,
+    end_drop,
+    forget_control,
+    read_dropping,
+    write_control,
+)
+from headwater.pipelines.journal.generations import (
+    FILLING,
+    GENERATION,
+    Generations,
+    load_generations,
+)
+from headwater.pipelines.journal.internal_topics import (
+    CONTROL,
+    KINDS,
+    POSITIONS,
+    SCHEMAS,
+    filled_partitions,
+    notice_topic,
+    read_decided,
+)
+from headwater.pipelines.journal.replacements import give_up, part_of, replacements_of
 from headwater.pipelines.journal.schemas import (
     StoredSchema,
     every_topic_of,
     read_schemas,
+    schemas_home,
     topics_of,
 )
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
+
 
 GROUP_PREFIX = "headwater."
 
@@ -102,3 +139,154 @@ async def _schemas(log: Log) -> AsyncIterator[StoredSchema]:
     for home in homes:
         async for stored in read_schemas(log, home):
             yield stored
+
+
+async def drop_from_log(
+    log: "KafkaLog", pipeline: str, left: PipelineInventory, *, now_ms: int
+) -> AsyncGenerator[str, None]:
+    """Says what is gone, as it goes. Repeating it after a failure does the rest.
+
+    The position goes first: without it nothing can go on where topics are missing already. The
+    schemas go last, since they are what the topics are found by. No task begins meanwhile, nor
+    after this was broken off: rows that were deleted since would stay in topics that are left.
+    """
+    await begin_drop(log, pipeline, now_ms=now_ms)
+    writer = await log.writer(f"headwater.{pipeline}")  # fences one that began before
+    positions = await load_positions(log, pipeline)
+    if positions:
+        async with writer.transaction() as transaction:
+            gone = dict.fromkeys(positions)
+            await transaction.append(
+                positions_home(pipeline), encode_positions(pipeline, gone, now_ms=now_ms)
+            )
+        yield f"position of the source, {len(positions)} parts"
+    if count := await forget_control(log, pipeline, now_ms=now_ms):
+        yield f"signals, {count} of them"
+    home = commits_home(pipeline)
+    end = (await log.bounds([home]))[home].end
+    mark = Signal(DROPPED, "", f"{DROPPED}-{end}", {COMMITS_FROM: str(end)})
+    await write_control(log, pipeline, [mark], now_ms=now_ms)
+    for group in left.groups:
+        await log.groups.delete(group)
+        yield f"group {group}"
+    for topic in left.topics:
+        await log.topics.delete(topic)
+        yield f"topic {topic}"
+    for topic in await every_schema_of(log, pipeline):
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+    await end_drop(log, pipeline, await read_dropping(log, pipeline), now_ms=now_ms)
+
+
+async def drop_table_from_log(
+    log: "KafkaLog", pipeline: str, table: str, *, parts: Collection[str], now_ms: int
+) -> AsyncGenerator[str, None]:
+    """The same for one table, in the same order; the pipeline's next run reads it again. `parts`
+    are those of the source's position that are its own."""
+    await begin_drop(log, pipeline, table, now_ms=now_ms)
+    every = await every_schema_of(log, pipeline)
+    topics = [topic for topic, stored in every.items() if str(stored.schema.table) == table]
+    writer = await log.writer(f"headwater.{pipeline}")  # fences one that runs all the same
+    positions = await load_positions(log, pipeline)
+    generations = Generations.of(positions)
+    firsts = {generations.first(topic) for topic in topics}
+    own = {*parts, *(f"{kind}{first}" for kind in (GENERATION, FILLING) for first in firsts)}
+    own |= {part_of(stored.schema.table) for topic, stored in every.items() if topic in topics}
+    gone = dict.fromkeys(sorted(own & positions.keys()))
+    if gone:
+        async with writer.transaction() as transaction:
+            await transaction.append(
+                positions_home(pipeline), encode_positions(pipeline, gone, now_ms=now_ms)
+            )
+        yield f"position of {table}, {len(gone)} parts"
+    if count := await forget_control(log, pipeline, now_ms=now_ms, table=table):
+        yield f"signals, {count} of them"
+    if count := await _forget_dead_letters(log, pipeline, topics, table, now_ms=now_ms):
+        yield f"dead letters, {count} of them"
+    left = await leavings_of(log, pipeline)
+    for group in left.groups:
+        offsets = await log.committed_offsets(group)
+        if mine := [each for each in offsets if each.topic in topics]:
+            await log.groups.forget(group, mine)
+    for topic in topics:
+        if topic in left.topics:
+            await log.topics.delete(topic)
+            yield f"topic {topic}"
+    for topic in topics:
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+    await end_drop(log, pipeline, [table], now_ms=now_ms)
+
+
+async def end_rereads(log: "KafkaLog", positions: Mapping[str, str]) -> dict[str, str | None]:
+    """Returns the parts of the re-reads that have not ended, as nobody ends them once the source
+    begins afresh: up to here their topics are no state of it."""
+    found = dict[str, str | None]()
+    for stored in replacements_of(positions).values():
+        ended = await give_up(log, stored)
+        found[stored.part] = None if ended is None else ended.text()
+    return found
+
+
+async def _forget_dead_letters(
+    log: "KafkaLog", pipeline: str, topics: Collection[str], table: str, *, now_ms: int
+) -> int:
+    try:
+        stored = await read_dead_letters(log, pipeline)
+    except LogRejected:
+        return 0  # there is no topic of dead letters
+    dead_letters = [each.dead_letter for each in stored]
+    mine = [each for each in dead_letters if each.topic in topics or each.table == table]
+    for batch in encode_removals(mine, now_ms=now_ms) if mine else ():
+        await log.append(dead_letter_home(pipeline), batch)
+    return len(mine)
+
+
+async def drop_former(
+    log: "KafkaLog", pipeline: str, *, with_unread: bool, now_ms: int
+) -> AsyncGenerator[str, None]:
+    """Topics that another one has taken the place of; says what is gone, as it goes. The pipeline
+    may be running: who has come to the end of a topic does not ask for it again."""
+    every = await every_schema_of(log, pipeline)
+    generations = await load_generations(log, pipeline, every)
+    existing = {topic.name for topic in await log.topics.all()}
+    if not with_unread:
+        await _check_read(log, pipeline, generations, existing)
+    for topic in sorted(generations.former):
+        if topic in existing:
+            await log.topics.delete(topic)
+            yield f"topic {topic}"
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+
+
+async def _check_read(
+    log: "KafkaLog", pipeline: str, generations: Generations, existing: Collection[str]
+) -> None:
+    """Raises ConfigError where a sink has begun a topic and not come to its end."""
+    for group in (await leavings_of(log, pipeline)).groups:
+        offsets = await log.committed_offsets(group)
+        for switch in generations.switches:
+            theirs = {part.partition: at for part, at in offsets.items()
+                      if part.topic == switch.former}  # fmt: skip
+            is_behind = any(theirs.get(at, 0) < end for at, end in switch.former_ends.items())
+            if theirs and is_behind and switch.former in existing:
+                raise ConfigError(
+                    "a sink has not finished a former topic",
+                    hint="let it catch up, or drop with --unread and then rebuild its table",
+                    sink=group.removeprefix(f"{GROUP_PREFIX}{pipeline}."),
+                    topic=switch.former,
+                )
+
+
+async def _forget_schemas(log: "KafkaLog", pipeline: str, topic: str, *, now_ms: int) -> int:
+    home: TopicPartition = schemas_home(topic)
+    keys = [
+        orjson.dumps([stored.topic, stored.id])
+        async for stored in read_schemas(log, home)
+        if stored.topic == topic and stored.pipeline == pipeline
+    ]
+    nothing = pa.nulls(len(keys), pa.binary())
+    for batch in arrow_codec.encode(pa.array(keys, pa.binary()), nothing, timestamps_ms=now_ms):
+        await log.append(home, batch)
+    return len(keys)

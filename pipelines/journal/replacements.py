@@ -1,15 +1,20 @@
 """Tables that their source reads again as a whole: from where on the log has their rows anew."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import orjson
 
-from headwater.core_log.foundation.errors import LogRejected, check_format
+from headwater.core_log.foundation.errors import (
+    BeingReadAgain,
+    LogRejected,
+    check_format,
+)
 from headwater.core_log.model.changes import ColumnOrValue, Phase, Positions, Replacement
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.journal.commits import load_positions
 
 REPLACEMENT = "replacement/"
 """Before a table's name, the part of a position that says so."""
@@ -210,3 +215,30 @@ def _read_stored(positions: Positions) -> list[StoredReplacement]:
         for part, text in positions.items()
         if part.startswith(REPLACEMENT)
     ]
+
+
+async def check_not_reread(log: Log, pipeline: str, tables: Iterable[TableId]) -> None:
+    """Raises BeingReadAgain for the first source table that is being read again."""
+    found = replacements_of(await load_positions(log, pipeline))
+    for table in tables:
+        if table in found:
+            raise being_read_again(
+                found[table], "targets follow automatically: headwater status shows the progress"
+            )
+
+
+def being_read_again(stored: StoredReplacement, hint: str) -> BeingReadAgain:
+    """`hint`: what to do while it is read again automatically."""
+    if stored.phase is Phase.QUARANTINED:
+        return BeingReadAgain(
+            "the table is quarantined: it differs from its source until it is read again",
+            table=str(stored.table),
+            why=stored.why,
+            hint="run the command that `why` names",
+        )
+    return BeingReadAgain(
+        "the table is being read again at its source: its log has old and new rows",
+        table=str(stored.table),
+        why=stored.why,
+        hint=hint,
+    )

@@ -16,8 +16,12 @@ from headwater.core_log.rows.schema_text import schema_from_json, schema_to_json
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.journal.commits import small_batch
 from headwater.pipelines.journal.generations import load_generations
-from headwater.pipelines.journal.internal_topics import SCHEMAS, home_of
-from headwater.pipelines.journal.read_to_end import filled_partitions, read_decided
+from headwater.pipelines.journal.internal_topics import (
+    SCHEMAS,
+    filled_partitions,
+    home_of,
+    read_decided,
+)
 
 FORMAT_VERSION = 1
 

@@ -108,8 +108,8 @@ async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Diagnos
 
 
 async def _read_stored(loaded: "LoadedPipeline") -> "Positions":
+    from headwater.pipelines.journal.commits import load_positions
     from headwater.pipelines.journal.generations import source_parts
-    from headwater.pipelines.journal.positions import load_positions
     from headwater.pipelines.terminal.log_place import log_as_found
 
     try:

@@ -13,8 +13,8 @@ from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.generations import NONE, Generations, load_generations
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import replacements_of
 from headwater.pipelines.journal.schemas import StoredSchema, every_topic_of
 from headwater.pipelines.loops.assembly import (

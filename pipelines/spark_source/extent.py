@@ -177,7 +177,7 @@ async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:
     found = await _schemas(log, topic)
     if not found:
         raise ConfigError(
-            "no pipeline writes this topic, so its columns are unknown",
+            "the topic has no schema, because no pipeline writes it",
             hint='option("columns", "raw") reads any topic',
             topic=topic,
         )
@@ -189,7 +189,7 @@ async def pipeline_of(log: Log, topic: str) -> str:
     found = await _schemas(log, topic)
     if not found:
         raise ConfigError(
-            "no pipeline writes this topic, so its records have no source time",
+            "the topic has no source times, because no pipeline writes it",
             hint="give offsets, or the time at which records were appended, in `start` and `end`",
             topic=topic,
         )

@@ -20,28 +20,28 @@ FETCH_BYTES = 1 << 20
 """Bytes of one fetch: it is taken apart at once, and this much stays in a processor's cache."""
 
 SECURITY = {
-    "protocol": "`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`, where brokers are not spoken to openly",
-    "mechanism": "how the password is proved: `SCRAM-SHA-512`, `SCRAM-SHA-256` or `PLAIN`",
+    "protocol": "`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`, for TLS or authentication",
+    "mechanism": "SASL mechanism: `SCRAM-SHA-512`, `SCRAM-SHA-256` or `PLAIN`",
     "user": "name of the user, for `SASL_`",
-    "password": "its password",
+    "password": "password of the user",
     "caFile": "PEM file with the authorities that sign the brokers' certificates",
     "certificateFile": "PEM file with our own certificate, where brokers ask for one",
     "keyFile": "PEM file with its key, where that is not in the same file",
     "keyPassword": "password of that key",
-    "checkHost": "whether a broker's certificate must name the host that was asked for",
+    "checkHost": "`true`: a broker's certificate must name the host of the connection",
 }
 """As `log.security` of a pipeline file has them."""
 KNOWN = {
     "bootstrap": "HOST:PORT of brokers, separated by commas",
     "data": "data directory of a running broker on this machine, instead of `bootstrap`",
-    "topic": "what to read; several, separated by commas, for `columns` `raw`",
+    "topic": "topic to read; several, separated by commas, for `columns` `raw`",
     "columns": "`typed`: before, after, op and so on; `raw`: key, value and headers",
-    "start": "where it begins: earliest, latest, offsets, a time, a position of the source",
-    "end": "where a batch ends: stable, latest, offsets, a time, a position of the source",
-    "asOf": "where a batch ends, at a point in time of the source: offsets, a time, a position",
+    "start": "beginning: earliest, latest, offsets, a time, a position of the source",
+    "end": "end of a batch: stable, latest, offsets, a time, a position of the source",
+    "asOf": "end of a batch at a point in time of the source: offsets, a time, a position",
     "isolation": "`committed`, or `uncommitted` for `raw` alone",
-    "splitRecords": "how many offsets one task reads at most",
-    "fetchBytes": "how much is asked of a broker at a time",
+    "splitRecords": "most offsets that one task reads",
+    "fetchBytes": "most bytes of one fetch from a broker",
     **SECURITY,
 }
 """Every option by its name, as the page has it."""
@@ -84,7 +84,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     topics = tuple(part.strip() for part in chosen.get("topic", "").split(",") if part.strip())
     if not topics or (columns == "typed" and len(topics) > 1):
         raise ConfigError(
-            "typed columns are those of one topic" if topics else "no topic is named",
+            "typed columns are those of one topic" if topics else "the option topic is missing",
             hint='option("topic", "shop.public.orders")',
         )
     isolation = chosen.get("isolation", "committed").upper()

@@ -80,7 +80,7 @@ class TypedColumns:
 
     def _batch(self, changes: TableChanges) -> pa.RecordBatch:
         partition, offsets = changes.log_partition, changes.log_offsets
-        assert partition is not None and offsets is not None, "what was read knows its place"
+        assert partition is not None and offsets is not None, "changes of the log have offsets"
         count = len(changes)
         operations = np.asarray(changes.operations)
         is_delete = operations == Operation.DELETE

@@ -93,7 +93,7 @@ class PythonStep:
         except FunctionRaised as raised:
             raise TransformFailed(
                 "the python transform fails on a table without rows",
-                hint="it is called with one to learn which columns it makes",
+                hint="the function is called with an empty table first, which tells its columns",
                 table=str(schema.table),
                 function=function.name,
                 raised=str(raised),

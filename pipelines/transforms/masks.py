@@ -135,7 +135,7 @@ def check_renamed(
         found = _shown_instead(after, former, hidden)
     if found:
         raise ConfigError(
-            f"it has the columns of {former.table}, of which a rule hides one that it shows",
+            f"the table has the columns of {former.table}, of which a rule hides one that it shows",
             hint=f"write {after.table} into `table` of the rule, beside {former.table}, or a rule"
             f" of its own that hides {found[0]}; or, if the column may be seen, take"
             f" {former.table} out of the rule; then headwater resume PIPELINE",

@@ -131,7 +131,7 @@ class RuleTables:
 def no_column(name: str, schema: TableSchema, *, use: str) -> ConfigError:
     return ConfigError(
         "the table does not have this column",
-        hint=near(name, schema.names) or f"it has {', '.join(schema.names)}",
+        hint=near(name, schema.names) or f"the table has {', '.join(schema.names)}",
         table=str(schema.table),
         column=name,
         use=use,

@@ -81,7 +81,7 @@ def usable_functions(database: "duckdb.DuckDBPyConnection") -> frozenset[str]:
 def read_syntax(database: "duckdb.DuckDBPyConnection", text: str, usable: frozenset[str]) -> Syntax:
     """Raises ConfigError for everything that is not such an expression."""
     if not text.strip():
-        raise _refused_error(text, "it is empty")
+        raise _refused_error(text, "the text is empty")
     # On a line of its own, the bracket is not in the reach of a comment at the end.
     query = f"SELECT ({text}\n) FROM headwater"
     [said] = database.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
@@ -125,7 +125,7 @@ def _names(node: object, text: str, usable: frozenset[str], bound: frozenset[str
         return
     kind = node.get("class")
     if kind is not None and kind not in KINDS:
-        raise _refused_error(text, f"it has {TELLING.get(kind, f'a {kind.lower()}')}")
+        raise _refused_error(text, f"the text has {TELLING.get(kind, f'a {kind.lower()}')}")
     if kind == "FUNCTION":
         _check_function(node["function_name"], text, usable)
     if kind == "COLUMN_REF":

@@ -24,9 +24,9 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.journal.audit import audit
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.control import RESTART, Signal, pause_signal, write_control
 from headwater.pipelines.journal.generations import source_parts
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.terminal.control_writer import find_table
 from headwater.pipelines.watching.http_api import RequestAnswer
 from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope

@@ -10,9 +10,8 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.terminal.output import printable, table
 from headwater.pipelines.terminal.quantities import time_text
-from headwater.pipelines.time_travel.history.as_of import STREAM, format_position
+from headwater.pipelines.time_travel.history.as_of import STREAM, format_position, parse_position
 from headwater.pipelines.time_travel.history.cut_points import ReportedOffsets, commits_below
-from headwater.pipelines.time_travel.history.position_order import parse_position
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.sinks.sink import AppliedOffsets, TableVersion, Versioned
 

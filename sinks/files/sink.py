@@ -95,7 +95,7 @@ class FilesSink:
         self, schema: TableSchema, topics: Collection[str]
     ) -> AsyncIterator[TableContents]:
         """Files are never changed, so a commit stays what it is."""
-        from headwater.sinks.files.contents import check_readable, current_rows
+        from headwater.sinks.files.formats import check_readable, current_rows
 
         check_readable(self._settings, schema)
         store, manifest = self._target()

@@ -16,11 +16,17 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.disk_space import room_at
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.foundation.name_patterns import Pattern
-from headwater.core_log.model.changes import TableChanges, op_codes
-from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.objects.directory import make_directory
 from headwater.core_log.objects.store import SINK_ERRORS, ObjectStore
-from headwater.sinks.files.formats import RowFile, ending_of, open_file
+from headwater.sinks.files.formats import (
+    AppendedRows,
+    RowFile,
+    ending_of,
+    open_file,
+    to_append_rows,
+)
 from headwater.sinks.files.manifest import OURS, CommittedFile
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.object_names import hive_partition_directory, hive_table_directory
@@ -181,42 +187,6 @@ def discard_scratch(scratch: Path) -> None:
     if scratch.parent.parent.name == SCRATCH.rpartition("/")[2]:
         with suppress(OSError):  # another writer has one, or has removed them all
             scratch.parent.rmdir()
-
-
-OPERATION, OFFSET, COMMITTED_AT = "_headwater_op", "_headwater_offset", "_headwater_committed_at"
-ADDED = (
-    Column(OPERATION, pa.string()),
-    Column(OFFSET, pa.int64()),
-    Column(COMMITTED_AT, pa.timestamp("us", "UTC")),
-)
-
-
-class AppendedRows(NamedTuple):
-    schema: TableSchema
-    rows: pa.RecordBatch
-
-
-def to_append_rows(changes: TableChanges, *, has_metadata: bool) -> AppendedRows:
-    """No key, and every column can be null: of deletes and truncates only little is known."""
-    columns = tuple(Column(each.name, each.type) for each in changes.schema.columns)
-    arrays = list(changes.rows.columns)
-    if has_metadata:
-        if taken := {OPERATION, OFFSET, COMMITTED_AT} & set(changes.schema.names):
-            raise SinkRejected(
-                "a column has the name of one that this sink adds",
-                hint="rename it in transform, or set metadata_columns: false",
-                table=str(changes.schema.table),
-                columns=sorted(taken),
-            )
-        assert changes.log_offsets is not None, "what a sink gets has its place in the log"
-        columns += ADDED
-        arrays += [
-            op_codes(changes.operations),
-            changes.log_offsets,
-            changes.committed_us.cast(pa.timestamp("us", "UTC")),
-        ]
-    schema = TableSchema(changes.schema.table, columns, ())
-    return AppendedRows(schema, pa.RecordBatch.from_arrays(arrays, schema=schema.arrow))
 
 
 def divide(part: AppendedRows, by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

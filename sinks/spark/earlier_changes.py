@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.model.log import first_generation, generation_number
 from headwater.core_log.rows.digests import Digests, digests_of
-from headwater.sinks.own_columns import OFFSET, OP, PARTITION, TOPIC
+from headwater.sinks.object_names import OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.spark import parquet_files
 from headwater.sinks.spark.key_ranges import DataFile
 from headwater.sinks.spark.layout import LakeTableLayout

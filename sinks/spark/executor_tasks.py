@@ -19,7 +19,7 @@ from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.fold import counting
-from headwater.sinks.own_columns import OP
+from headwater.sinks.object_names import OP
 from headwater.sinks.sink import ChangeCount, Heard, SplitReader
 from headwater.sinks.spark.file_rewrite import EPOCH, FileRewrite, Truncates
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign

@@ -14,7 +14,7 @@ from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.rows.rejects import scalar_class
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import EvolutionAction, EvolutionStep, holds, may_rename, steps
-from headwater.sinks.own_columns import (
+from headwater.sinks.object_names import (
     COMMITTED_AT,
     OFFSET,
     OP,

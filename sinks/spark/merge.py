@@ -21,7 +21,7 @@ from headwater.sinks.fold import (
     soft_fold,
     versions,
 )
-from headwater.sinks.own_columns import COMMITTED_AT, IS_CURRENT, OFFSET, OP, VALID_FROM, VALID_TO
+from headwater.sinks.object_names import COMMITTED_AT, IS_CURRENT, OFFSET, OP, VALID_FROM, VALID_TO
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.spark.column_types import MOMENT
 from headwater.sinks.spark.layout import LakeTableLayout

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.column_history import missing_value
-from headwater.sinks.own_columns import OP
+from headwater.sinks.object_names import OP
 from headwater.sinks.spark.column_types import put
 from headwater.sinks.spark.key_ranges import (
     DAY_US,

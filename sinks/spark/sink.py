@@ -30,8 +30,7 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.sinks.expired_tombstones import check_no_delete_was_missed
-from headwater.sinks.own_columns import OWN
+from headwater.sinks.object_names import OWN
 from headwater.sinks.sink import (
     AppliedOffset,
     AppliedOffsets,
@@ -42,6 +41,7 @@ from headwater.sinks.sink import (
     Slice,
     TableContents,
     TableVersion,
+    check_no_delete_was_missed,
 )
 from headwater.sinks.spark.column_types import spark_type
 from headwater.sinks.spark.driver_plan import BadRecords

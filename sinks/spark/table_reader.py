@@ -10,7 +10,7 @@ from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.fold import CurrentRows
-from headwater.sinks.own_columns import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
+from headwater.sinks.object_names import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.sink import (
     DELETED_AT,
     AppliedOffset,

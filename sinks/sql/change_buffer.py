@@ -127,12 +127,12 @@ def _bytes_of(changes: TableChanges) -> int:
 
 
 def _partition_of(changes: TableChanges) -> TopicPartition:
-    assert changes.log_partition is not None, "what a sink is handed has its place in the log"
+    assert changes.log_partition is not None, "changes of a slice have offsets"
     return changes.log_partition
 
 
 def _offsets_of(changes: TableChanges) -> pa.Int64Array:
-    assert changes.log_offsets is not None, "what a sink is handed has its place in the log"
+    assert changes.log_offsets is not None, "changes of a slice have offsets"
     return changes.log_offsets
 
 

@@ -14,11 +14,11 @@ from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.log import is_later_generation
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.fold import NONE, key_codes
-from headwater.sinks.own_columns import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
+from headwater.sinks.object_names import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC
 from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
+from headwater.sinks.sql.database_values import column_of
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify, run
 from headwater.sinks.sql.failures import translate_errors
-from headwater.sinks.sql.stored_columns import column_of
 from headwater.sinks.sql.table_layout import US, SqlTableLayout
 
 if TYPE_CHECKING:

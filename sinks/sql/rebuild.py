@@ -10,14 +10,13 @@ from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.evolution import holds
 from headwater.sinks.fold import warn_of_other_key, warn_of_other_types
-from headwater.sinks.own_columns import OWN
+from headwater.sinks.object_names import OWN
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from headwater.sinks.sql.change_buffer import moment_literal
-from headwater.sinks.sql.dialects.dialect import qualify, run
+from headwater.sinks.sql.dialects.dialect import OwnershipMark, qualify, run
 from headwater.sinks.sql.failures import translate_errors
-from headwater.sinks.sql.offsets import TABLE
-from headwater.sinks.sql.ownership import OwnershipMark, SqlShadow
-from headwater.sinks.sql.table_layout import fit_columns
+from headwater.sinks.sql.state_tables import OFFSETS
+from headwater.sinks.sql.table_layout import SqlShadow, fit_columns
 from headwater.sinks.sql.tables import OLD, SHADOW
 
 if TYPE_CHECKING:
@@ -241,9 +240,9 @@ def drop(target: "SqlTarget") -> list[str]:
                     removed.append(f"table {target_table}")
         target.offsets.delete(connection, rows)
         removed += [f"{len(rows)} stored offsets"] if rows else []
-        if connection.execute(TABLE.select().limit(1)).first() is None:
-            TABLE.drop(connection)
-            removed.append(f"table {TABLE.name}")
+        if connection.execute(OFFSETS.select().limit(1)).first() is None:
+            OFFSETS.drop(connection)
+            removed.append(f"table {OFFSETS.name}")
         if target.columns.drop_if_empty(connection):
             removed.append("table _headwater_columns")
         transaction.commit()

@@ -23,8 +23,8 @@ from headwater.sinks.sink import (
 )
 from headwater.sinks.sql.change_buffer import BufferedChanges, ChangeBuffer
 from headwater.sinks.sql.failures import RetryTransaction, SchemaChangeFirst
-from headwater.sinks.sql.ownership import SqlShadow
 from headwater.sinks.sql.settings import SqlSettings
+from headwater.sinks.sql.table_layout import SqlShadow
 
 if TYPE_CHECKING:
     from headwater.sinks.sql.target import SqlTarget

@@ -13,9 +13,8 @@ from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import EvolutionAction, EvolutionStep, may_rename, step_of, steps
-from headwater.sinks.own_columns import OWN
-from headwater.sinks.sql.dialects.dialect import Dialect, qualify
-from headwater.sinks.sql.ownership import OwnershipMark
+from headwater.sinks.object_names import OWN
+from headwater.sinks.sql.dialects.dialect import Dialect, OwnershipMark, qualify
 from headwater.sinks.sql.settings import SqlTableSettings
 from headwater.sinks.sql.table_layout import (
     OWN_COLUMNS,

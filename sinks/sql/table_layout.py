@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import SchemaRefused
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.sinks.object_names import fit
-from headwater.sinks.own_columns import OWN, own_columns
+from headwater.sinks.object_names import OWN, fit, own_columns
 from headwater.sinks.sql.dialects.dialect import Dialect
 from headwater.sinks.sql.settings import Mode, SqlTableSettings
 
@@ -19,6 +18,18 @@ Names = Callable[[TableSchema], dict[str, str]]
 """Returns the target's names of the source's columns."""
 Moves = Mapping[str, str | None]
 """New names of columns of the target by their names before; None for a column that is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlShadow:
+    """The copy of a table in a rebuild, and its generation."""
+
+    table: TableId
+    generation: int
+    newest: TableSchema | None = None
+    """The schema whose types its columns get; None: the first one."""
+    recipe: str = ""
+    """The digest of the copy's recipe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,33 @@ from headwater.core_log.foundation.errors import RebuildNeeded, SinkRejected
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import holds, toward
-from headwater.sinks.object_names import fit, fit_table
-from headwater.sinks.own_columns import OFFSET, PARTITION, TOPIC, VALID_FROM
+from headwater.sinks.object_names import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    VALID_FROM,
+    digest_of,
+    fit,
+    fit_table,
+)
 from headwater.sinks.sink import SinkContext
-from headwater.sinks.sql.dialects.dialect import Dialect, qualify
-from headwater.sinks.sql.ownership import OwnershipMark, SqlShadow, origin_of
+from headwater.sinks.sql.dialects.dialect import Dialect, OwnershipMark, qualify
 from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
 from headwater.sinks.sql.table_evolution import SchemaAlteration, TableEvolution
-from headwater.sinks.sql.table_layout import SliceForms, SqlTableLayout, columns_of, fit_columns
+from headwater.sinks.sql.table_layout import (
+    SliceForms,
+    SqlShadow,
+    SqlTableLayout,
+    columns_of,
+    fit_columns,
+)
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 
 SHADOW, OLD = "__headwater_new", "__headwater_old"
+ORIGIN_DIGITS = 12
 
 
 @dataclass(slots=True)
@@ -172,7 +185,7 @@ class SqlTables:
     def _mark(self, table: TableId, generation: int) -> OwnershipMark:
         recipe = "" if self.shadow is None else self.shadow.recipe
         return OwnershipMark(
-            self.context.pipeline, self.context.name, generation, origin_of(table), recipe
+            self.context.pipeline, self.context.name, generation, _origin_of(table), recipe
         )
 
     def _create(
@@ -225,7 +238,7 @@ class SqlTables:
                 owner=f"{mark.pipeline}/{mark.sink}",
                 hint="give one of them another name with `route`, `table:` or `namespace:`",
             )
-        if mark.origin != origin_of(table):
+        if mark.origin != _origin_of(table):
             raise SinkRejected(
                 "two tables of the source have the same target table",
                 table=str(table),
@@ -233,3 +246,7 @@ class SqlTables:
                 hint="set `table: '{schema}_{table}'` or `namespace: '{schema}'` in the sink, or "
                 "merge them on purpose with `route` and `add_key`",
             )
+
+
+def _origin_of(table: TableId) -> str:
+    return digest_of(f"{table.namespace}\0{table.name}", ORIGIN_DIGITS)

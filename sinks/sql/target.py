@@ -17,9 +17,9 @@ from headwater.core_log.model.column_history import missing_value
 from headwater.core_log.model.log import TopicPartition, are_later_generations
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.column_ids import ColumnIds
-from headwater.sinks.own_columns import OP
+from headwater.sinks.object_names import OP
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
-from headwater.sinks.sql import modes, offsets
+from headwater.sinks.sql import modes
 from headwater.sinks.sql.change_buffer import BufferedChanges, chunk_of
 from headwater.sinks.sql.dialects.dialect import (
     Dialect,
@@ -43,13 +43,11 @@ from headwater.sinks.sql.failures import (
     rejected_error,
     translate_errors,
 )
-from headwater.sinks.sql.former_rows import behind_versions, without_repeated
-from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
-from headwater.sinks.sql.ownership import SqlShadow
+from headwater.sinks.sql.modes import behind_versions, without_repeated
 from headwater.sinks.sql.settings import SqlSettings
-from headwater.sinks.sql.stored_columns import StoredColumns
+from headwater.sinks.sql.state_tables import OffsetRow, StoredColumns, StoredOffsets, check_offsets
 from headwater.sinks.sql.table_evolution import SchemaAlteration, cannot_rekey
-from headwater.sinks.sql.table_layout import SqlTableLayout
+from headwater.sinks.sql.table_layout import SqlShadow, SqlTableLayout
 from headwater.sinks.sql.tables import SHADOW, SqlTables
 
 if TYPE_CHECKING:
@@ -143,7 +141,7 @@ class SqlTarget:
     def truncate(self, changes: TableChanges) -> None:
         """Removes earlier rows; a slice yields a truncate once, for all partitions."""
         self._check_begun()
-        assert changes.log_partition is not None, "what a sink is handed has its place in the log"
+        assert changes.log_partition is not None, "changes of a slice have offsets"
         layout = self._layout(changes.schema, [changes.log_partition.topic])
         with translate_errors(self.dialect, table=str(changes.schema.table)):
             if layout.mode == "append":
@@ -317,7 +315,7 @@ class SqlTarget:
     def _lock(self, connection: "sa.Connection", start: AppliedOffsets) -> None:
         rows = self.offsets.read(connection, {part.topic for part in start}, for_update=True)
         counting, stale = self._counting(connection, rows)
-        offsets.check(counting, start)
+        check_offsets(counting, start)
         gone = [part for part in start if part in self._reported and part not in counting]
         if gone:
             raise SinkUnavailable(

@@ -14,7 +14,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.running.data_directory_lock import kafka_settings
 from headwater.pipelines.running.supervisor import CRASHES_MAX

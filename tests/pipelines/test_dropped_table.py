@@ -8,10 +8,9 @@ import pytest
 
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
-from headwater.pipelines.journal.cleanup import drop_from_log, drop_table_from_log
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.control import begin_drop, read_dropping
-from headwater.pipelines.journal.inventory import leavings_of
-from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.inventory import drop_from_log, drop_table_from_log, leavings_of
 from headwater.pipelines.journal.replacements import replacements_of
 from headwater.pipelines.loops.assembly import make_source
 from headwater.pipelines.terminal import exit_codes
@@ -145,9 +144,7 @@ def test_a_quarantined_table_that_begins_anew_is_quarantined_no_more(
 ) -> None:
     given = POSTGRES.replace("pipeline: shop", "pipeline: {{name: shop, schema_changes: fail}}")
     text, file = given.format(url=guest.owner), tmp_path / "pipeline.yaml"
-    for table in ("orders", "items"):
-        guest.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, note text)")
-        guest.execute(f"INSERT INTO {table} VALUES (1, 'old')")
+    make_orders_and_items(guest)
 
     async def run(world: World) -> Any:
         with suppress(HeadwaterError):  # of the quarantined table

@@ -10,11 +10,11 @@ from headwater.core_log.foundation.errors import BeingReadAgain
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.replacements import check_not_reread
 from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.loops.ingest.signals import free_space
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
-from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.pipelines.time_travel.rebuild.rebuild import nothing
 from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
 from tests.databases import Guest

@@ -6,7 +6,7 @@ from headwater.core_log.foundation.errors import BeingReadAgain, LogUnavailable
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.journal.commits import commits_home, decode_commits
 from headwater.pipelines.journal.generations import Generations, TopicSwitch
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 

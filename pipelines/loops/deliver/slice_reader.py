@@ -29,8 +29,7 @@ from headwater.pipelines.loops.deliver.truncate_barriers import (
     find_barriers,
 )
 from headwater.pipelines.loops.thread_offload import one_ahead, run_in_thread
-from headwater.sinks.expired_tombstones import check_no_delete_was_missed
-from headwater.sinks.sink import AppliedOffsets, ChangeCount, Slice
+from headwater.sinks.sink import AppliedOffsets, ChangeCount, Slice, check_no_delete_was_missed
 
 Skipped = Mapping[TopicPartition, set[int]]
 """Offsets of records that went to the dead-letter topic."""
@@ -261,7 +260,7 @@ class SliceReader:
     ) -> list[TableChanges]:
         changes = concat_changes([each.changes for each in decoded])
         partition, offsets = changes.log_partition, changes.log_offsets
-        assert partition is not None and offsets is not None, "what was read knows its place"
+        assert partition is not None and offsets is not None, "changes of the log have offsets"
         committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
         size = sum(each.bytes for each in decoded)
         read = ChangeCount(changes.schema.table, partition.topic, len(changes), size, committed_ms)
@@ -326,7 +325,7 @@ async def changes_at(
                 continue
             for decoded in made:
                 changes = decoded.changes
-                assert changes.log_offsets is not None, "what was read knows its place"
+                assert changes.log_offsets is not None, "changes of the log have offsets"
                 mask = np.isin(changes.log_offsets.to_numpy(), chosen)
                 if not mask.any():
                     continue

@@ -9,10 +9,9 @@ from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import LogRejected, PositionLost
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import Bounds, Log, RetainedRange, TopicPartition
-from headwater.pipelines.journal.commits import Commit, commits_home
+from headwater.pipelines.journal.commits import Commit, commits_home, load_positions
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.generations import Generations, load_generations
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import mixed_topics
 from headwater.pipelines.journal.schemas import every_topic_of, newest_schema
 from headwater.pipelines.loops.deliver.cutover import TopicCutovers, prehistory_ends

@@ -22,11 +22,13 @@ from headwater.pipelines.journal.commits import (
     OffsetRange,
     commits_home,
     encode_commit,
+    encode_positions,
+    load_positions,
+    positions_home,
 )
 from headwater.pipelines.journal.control import check_not_dropping
-from headwater.pipelines.journal.event_topics import EventTopics
 from headwater.pipelines.journal.generations import Generations, source_parts
-from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
+from headwater.pipelines.journal.internal_topics import EventTopics
 from headwater.pipelines.loops.ingest.commit_rate import CommitRate
 from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch
 from headwater.pipelines.loops.ingest.missing_rows import MissingRows

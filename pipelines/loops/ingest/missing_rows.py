@@ -18,7 +18,7 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.core_log.rows.digests import Digests, digests_of
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.pipelines.journal.replacements import StoredReplacement
 from headwater.pipelines.journal.schemas import newest_schema
 from headwater.pipelines.loops.deliver.slice_reader import changes_at

@@ -10,7 +10,7 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.journal.commits import commits_home, decode_commits
 from headwater.pipelines.journal.generations import Generations, TopicSwitch, line_part
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.pipelines.journal.replacements import (
     MixedTopic,
     StoredReplacement,

@@ -32,6 +32,9 @@ from headwater.pipelines.journal.commits import (
     commits_home,
     decode_commits,
     encode_commit,
+    encode_positions,
+    load_positions,
+    positions_home,
 )
 from headwater.pipelines.journal.generations import (
     Generations,
@@ -41,8 +44,7 @@ from headwater.pipelines.journal.generations import (
     filled_part,
     line_part,
 )
-from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.pipelines.journal.schemas import (
     StoredSchema,
     encode_schema,
@@ -50,15 +52,16 @@ from headwater.pipelines.journal.schemas import (
     schemas_home,
 )
 from headwater.pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
-from headwater.pipelines.loops.migration.recode import Recoder, RecordMasker
-from headwater.pipelines.loops.migration.rekey import Newest, check_tells_apart, newest_rows
-from headwater.pipelines.loops.migration.repartition import RecordRun as Piece
-from headwater.pipelines.loops.migration.repartition import (
+from headwater.pipelines.loops.migration.recode import (
+    Recoder,
+    RecordMasker,
+    RecordRun,
     RepartitionedRecords,
     pick_records,
     runs,
     slice_records,
 )
+from headwater.pipelines.loops.migration.rekey import Newest, check_tells_apart, newest_rows
 from headwater.pipelines.loops.thread_offload import run_in_thread
 from headwater.pipelines.reports import ReadProgress, Reporter
 
@@ -321,7 +324,7 @@ class _Moving:
         filled: MigrationProgress,
         records_of: RepartitionedRecords,
         read: Mapping[TopicPartition, RecordColumns],
-        found: Sequence[Piece],
+        found: Sequence[RecordRun],
     ) -> MigrationProgress:
         """Appends a part of the topic, and the progress in the former one, in one transaction."""
         now_us, newest_ms = self.clock.now_ms() * 1_000, filled.newest_ms

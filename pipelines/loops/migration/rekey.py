@@ -17,8 +17,7 @@ from headwater.core_log.records.partitioner import murmur2_column
 from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.pipelines.journal.schemas import StoredSchema
-from headwater.pipelines.loops.migration.recode import Recoder
-from headwater.pipelines.loops.migration.repartition import pick_records, runs
+from headwater.pipelines.loops.migration.recode import Recoder, pick_records, runs
 from headwater.pipelines.loops.thread_offload import run_in_thread
 
 MERGE_ROWS = 2_000_000

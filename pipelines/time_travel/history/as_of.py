@@ -1,9 +1,12 @@
 """A moment of the past from a command: an offset, a time, or a source position."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.quantities import (
     PER_PARTITION,
@@ -11,11 +14,62 @@ from headwater.pipelines.terminal.quantities import (
     parse_time,
     time_text,
 )
-from headwater.pipelines.time_travel.history.position_order import (
-    LSN,
-    ParsedPosition,
-    parse_position,
-)
+
+NUMBER = re.compile(r"\d+")
+LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+UUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+GTID_SET = re.compile(rf"{UUID}(:[\w-]+)+(,\s*{UUID}(:[\w-]+)+)*")
+BINLOG_PLACE = re.compile(r"\S+\.(\d+):(\d+)")
+MARIADB_GTIDS = re.compile(r"\d+-\d+-\d+(,\d+-\d+-\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedPosition:
+    """A position that can be compared with others of its kind."""
+
+    kind: str
+    value: Any
+    """A number; or the transactions that a reader at this position has."""
+
+    def is_within(self, other: "ParsedPosition") -> bool:
+        """Whether all that was sent up to this position was sent up to the other one as well."""
+        assert self.kind == other.kind, "positions of one kind are compared"
+        is_within: bool = WITHIN[self.kind](self.value, other.value)
+        return is_within
+
+
+PARSED_MAX = 1_000
+
+
+@lru_cache(PARSED_MAX)
+def parse_position(text: str) -> ParsedPosition | None:
+    """Returns None for a position without an order."""
+    if NUMBER.fullmatch(text):
+        return ParsedPosition("number", int(text))
+    if (parts := LSN.fullmatch(text)) is not None:
+        return ParsedPosition("lsn", (int(parts[1], 16) << 32) | int(parts[2], 16))
+    if GTID_SET.fullmatch(text):
+        return ParsedPosition("gtid", GtidSet.parse(text))
+    if (parts := BINLOG_PLACE.fullmatch(text)) is not None:
+        return ParsedPosition("file", (int(parts[1]), int(parts[2])))
+    if MARIADB_GTIDS.fullmatch(text):
+        return ParsedPosition("mariadb", MariadbGtids.parse(text))
+    return None
+
+
+def _has_number(one: Any, other: Any) -> bool:
+    is_before: bool = one <= other
+    return is_before
+
+
+WITHIN: dict[str, Callable[[Any, Any], bool]] = {
+    "number": _has_number,
+    "lsn": _has_number,
+    "file": _has_number,
+    "gtid": GtidSet.is_within,
+    "mariadb": MariadbGtids.is_within,
+}
+
 
 CLOCKS_APART_MS = 60_000
 """A source's clock may be ahead of ours by this much."""

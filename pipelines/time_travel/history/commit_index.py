@@ -17,9 +17,9 @@ from headwater.pipelines.journal.commits import (
     OffsetRange,
     commits_home,
     decode_commits,
+    load_positions,
 )
 from headwater.pipelines.journal.control import read_desired
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history.as_of import (
@@ -28,8 +28,8 @@ from headwater.pipelines.time_travel.history.as_of import (
     TimeAsOf,
     check_same_kind,
     format_position,
+    parse_position,
 )
-from headwater.pipelines.time_travel.history.position_order import parse_position
 
 LIMIT = FetchLimit()
 LINEAR_OFFSETS = 20_000
@@ -358,7 +358,7 @@ def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
 
 def _later_times(decoded: Sequence[TableChanges], at_ms: int) -> int | None:
     for changes in decoded:
-        assert changes.log_offsets is not None, "what was read knows its place"
+        assert changes.log_offsets is not None, "changes of the log have offsets"
         times_ms = changes.committed_us.to_numpy() // 1_000
         places = np.flatnonzero(times_ms > at_ms)
         if len(places):

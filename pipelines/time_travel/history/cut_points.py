@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from headwater.core_log.foundation.errors import ConfigError, PositionLost
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.generations import carried_marks
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import mixed_in
 from headwater.pipelines.terminal.starting_points import EARLIEST, LATEST
 from headwater.pipelines.time_travel.history.as_of import AsOf, OffsetsAsOf, parse_as_of

@@ -229,7 +229,7 @@ def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
         return {name: part.removeprefix(f"{name}=") for name, part in pairs}
     raise ConfigError(
         "the text is not a key of the table",
-        hint=f"its key is ({', '.join(names)}): write "
+        hint=f"the key of the table is ({', '.join(names)}): write "
         + (",".join(f"{name}=..." for name in names) if len(names) > 1 else "its value"),
         table=str(schema.table),
     )

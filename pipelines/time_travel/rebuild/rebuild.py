@@ -2,20 +2,23 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
+from headwater.core_log.foundation.errors import ConfigError, LogUnavailable, SinkUnavailable
 from headwater.core_log.model.column_history import ColumnHistory
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.control import (
     RESTART,
     DesiredTaskState,
@@ -25,7 +28,6 @@ from headwater.pipelines.journal.control import (
     write_control,
 )
 from headwater.pipelines.journal.internal_topics import COMMITS
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import beginnings_of, replacements_of
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from headwater.pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
@@ -37,7 +39,6 @@ from headwater.pipelines.time_travel.history.cut_points import (
     commits_below,
     newest_cut_point,
 )
-from headwater.pipelines.time_travel.rebuild.lock import alone_with
 from headwater.pipelines.time_travel.rebuild.replay import (
     ReplayReporter,
     begin_empty,
@@ -148,7 +149,7 @@ async def rebuild(
     """
     loaded, part = rebuilding.loaded, rebuilding.part
     async with AsyncExitStack() as stack:
-        stack.enter_context(alone_with(loaded, part, rebuilding.target))
+        stack.enter_context(_alone_with(loaded, part, rebuilding.target))
         live = rebuildable(rebuilding, clock=clock)
         stack.push_async_callback(live.close)
         shadow = await _open_copy(rebuilding, live, await _recipe(rebuilding, wanted, log), log)
@@ -174,6 +175,27 @@ async def rebuild(
         elif wanted.swaps and wanted.as_of is not None:
             await _swap_in_past(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
     return rebuilt
+
+
+@contextmanager
+def _alone_with(loaded: LoadedPipeline, part: LoadedPart, table: TableId) -> Iterator[None]:
+    """Holds a lock in the data directory, which ends with the process: two rebuilds with different
+    rules would remove each other's copy. The next one continues a killed one's copy."""
+    files, name = OsFiles(), repr((loaded.name, part.name, table))
+    files.make_directory(loaded.log_path)
+    path = loaded.log_path / f"rebuild-{sha256(name.encode()).hexdigest()[:16]}.lock"
+    lock = files.lock(path)
+    if lock is None:
+        raise SinkUnavailable(
+            "another rebuild of this table is running",
+            table=str(table),
+            sink=part.name,
+            hint=f"try again when it has ended; its process id is in {path}",
+        )
+    try:
+        yield
+    finally:
+        del lock
 
 
 async def _open_copy(

@@ -10,12 +10,11 @@ from headwater.core_log.foundation.errors import Cure, HeadwaterError
 from headwater.core_log.model.changes import Phase
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.generations import load_generations
-from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.journal.replacements import replacements_of
+from headwater.pipelines.journal.replacements import being_read_again, replacements_of
 from headwater.pipelines.loops.assembly import keeps_rows
 from headwater.pipelines.reports import ReadProgress, Report, Reporter, RowsMoved
-from headwater.pipelines.time_travel.rebuild.lock import being_read_again
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     TableRebuild,

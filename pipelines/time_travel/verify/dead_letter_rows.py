@@ -11,7 +11,7 @@ from headwater.core_log.foundation.errors import LogRejected
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.pipelines.loops.deliver.slice_reader import RecordOffset
 from headwater.pipelines.time_travel.history.cut_points import Ends
 from headwater.pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind

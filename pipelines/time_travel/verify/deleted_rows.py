@@ -58,7 +58,7 @@ NOTHING = PartitionChanges(
 
 
 def partition_changes(changes: TableChanges, keys: Digests, rows: Digests) -> PartitionChanges:
-    assert changes.log_offsets is not None, "what was read knows its place"
+    assert changes.log_offsets is not None, "changes of the log have offsets"
     is_row = changes.operations.to_numpy() != Operation.DELETE
     ends_us = np.where(is_row, THERE, changes.committed_us.to_numpy())
     return PartitionChanges(keys, rows, changes.log_offsets.to_numpy(), is_row, ends_us, ~is_row)

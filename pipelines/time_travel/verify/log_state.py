@@ -29,9 +29,8 @@ from headwater.pipelines.time_travel.verify.deleted_rows import (
     partition_changes,
     truncate,
 )
-from headwater.pipelines.time_travel.verify.unfit_values import find_unfit
 from headwater.sinks.sink import AppliedOffset, Slice
-from headwater.sinks.type_conversion import cast
+from headwater.sinks.type_conversion import cast, find_unfit
 
 MERGE_ROWS = 2_000_000
 """Changes of one partition that are held before all but the newest of each key are dropped."""
@@ -254,7 +253,7 @@ class LogFold:
         return [_state(tallies, ends) for ends in cut_points]
 
     def _take(self, tallies: Mapping[TopicPartition, "_Tally"], changes: TableChanges) -> None:
-        assert changes.log_partition is not None, "what was read knows its place"
+        assert changes.log_partition is not None, "changes of the log have offsets"
         tallies[changes.log_partition].take(changes, self._shape)
 
 
@@ -270,7 +269,7 @@ class _Tally:
     waiting: int = 0
 
     def take(self, changes: TableChanges, shape: ComparedColumns) -> None:
-        assert changes.log_offsets is not None, "what was read knows its place"
+        assert changes.log_offsets is not None, "changes of the log have offsets"
         offsets = changes.log_offsets.to_numpy()
         if changes.is_truncate:
             self._pass(int(offsets[0]))

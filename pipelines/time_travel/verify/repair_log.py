@@ -27,7 +27,7 @@ from headwater.pipelines.journal.commits import (
     encode_commit,
 )
 from headwater.pipelines.journal.generations import load_generations
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.assembly import topic_rules, wire_of
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog, changes_at

@@ -163,7 +163,7 @@ def _ends(
     if not is_gone.any():
         return []
     partition = current.log_partition
-    assert partition is not None, "what was read knows its place"
+    assert partition is not None, "changes of the log have offsets"
     gone = current.rows.filter(pa.array(is_gone))
     return [_delete_changes(repair, gone, ends_us[is_gone], partition, offsets)]
 

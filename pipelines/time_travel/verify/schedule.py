@@ -135,4 +135,4 @@ def _problems(verdict: TableVerdict) -> Iterator[str]:
         yield verdict.problem
     yield from verdict.unread_lines()
     if verdict.left_out:
-        yield f"not compared are the columns {', '.join(sorted(verdict.left_out))}"
+        yield f"columns that are not compared: {', '.join(sorted(verdict.left_out))}"

@@ -19,18 +19,22 @@ from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.rows.codec import RowCodec, codec_for
 from headwater.core_log.rows.schema_text import declare_nan_columns
 from headwater.pipelines.file.loader import LoadedPipeline
-from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.replacements import StoredReplacement
 from headwater.pipelines.loops.assembly import wire_of
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 from headwater.pipelines.loops.thread_offload import run_in_thread
-from headwater.pipelines.time_travel.history.as_of import STREAM, PositionAsOf, before
+from headwater.pipelines.time_travel.history.as_of import (
+    STREAM,
+    PositionAsOf,
+    before,
+    parse_position,
+)
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     find_cut_point,
     newest_cut_point,
 )
-from headwater.pipelines.time_travel.history.position_order import parse_position
 from headwater.pipelines.time_travel.verify.result import IncomparableRows, deletes_of
 from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
 from headwater.pipelines.transforms.after_log import RowTransforms

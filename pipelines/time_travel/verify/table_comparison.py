@@ -12,9 +12,13 @@ from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import LogUnavailable, NothingApplied, PositionLost
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.generations import Generations, load_generations, source_parts
-from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.journal.replacements import beginnings_of, last_replacements
+from headwater.pipelines.journal.replacements import (
+    beginnings_of,
+    being_read_again,
+    last_replacements,
+)
 from headwater.pipelines.loops.deliver.cutover import carry_offsets
 from headwater.pipelines.loops.deliver.offset_check import (
     REBUILD,
@@ -30,7 +34,6 @@ from headwater.pipelines.time_travel.history.cut_points import (
     count_later,
     newest_cut_point,
 )
-from headwater.pipelines.time_travel.rebuild.lock import being_read_again
 from headwater.pipelines.time_travel.verify.dead_letter_rows import (
     dead_letters_of,
     still_unread,
@@ -41,16 +44,14 @@ from headwater.pipelines.time_travel.verify.keyed_diff import (
     ComparisonResult,
     DifferenceKind,
     KeyedDiff,
+    LogMultiset,
+    Multiset,
     Precheck,
+    multiset_diff,
     precheck,
     rows_at,
 )
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
-from headwater.pipelines.time_travel.verify.multiset_diff import (
-    LogMultiset,
-    Multiset,
-    multiset_diff,
-)
 from headwater.pipelines.time_travel.verify.repair_log import SourceRepair, repair_log
 from headwater.pipelines.time_travel.verify.repair_target import check_few
 from headwater.pipelines.time_travel.verify.result import (

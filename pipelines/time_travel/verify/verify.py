@@ -16,8 +16,8 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.generations import source_parts
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import last_replacements
 from headwater.pipelines.loops.assembly import make_sink, make_source
 from headwater.pipelines.time_travel.verify.repair_target import (

@@ -1,5 +1,6 @@
 """The interface between the sink and one kind of database."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -8,19 +9,52 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+MARK = re.compile(
+    r"headwater:(?P<pipeline>[\w.-]+):(?P<sink>[\w.-]+):(?P<generation>\d+):(?P<origin>[0-9a-f]+)"
+    r"(:(?P<recipe>[0-9a-f]+))?"
+)
 
 
 class DriverProblem(Enum):
     AWAY = "the database does not answer"
     AGAIN = "the database chose another transaction; the same once more may succeed"
-    TAKEN = "a row with that key is there already"
+    TAKEN = "a row with this key already exists"
     VALUE = "a value does not fit its column"
-    GONE = "a table or column is not there"
+    GONE = "a table or column does not exist"
     REFUSED = "anything else: the statement can never succeed as it is"
+
+
+class OwnershipMark(NamedTuple):
+    """The owner mark in a table's comment.
+
+    It moves with the table when it is renamed, so one rename swaps rows and offsets.
+    """
+
+    pipeline: str
+    sink: str
+    generation: int
+    """Incremented by every rebuild; stored offsets name it."""
+    origin: str
+    """Identifies the source table without its name."""
+    recipe: str = ""
+    """The recipe of a copy, if the table was made as one."""
+
+    def __str__(self) -> str:
+        ending = f":{self.recipe}" if self.recipe else ""
+        return f"headwater:{self.pipeline}:{self.sink}:{self.generation}:{self.origin}{ending}"
+
+
+def read_mark(text: str | None) -> OwnershipMark | None:
+    """Returns the mark in a table's comment; None if there is none."""
+    found = MARK.search(text or "")
+    if found is None:
+        return None
+    generation, recipe = int(found["generation"]), found["recipe"] or ""
+    return OwnershipMark(found["pipeline"], found["sink"], generation, found["origin"], recipe)
 
 
 class ColumnFit(NamedTuple):

@@ -8,19 +8,20 @@ import pyarrow.compute as pc
 
 from headwater.core_log.model.table_schema import Column, TableId
 from headwater.core_log.rows.text.datetime import are_near, are_within
-from headwater.sinks.sql.bind_values import text_of
+from headwater.sinks.sql.database_values import text_of
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
     Dialect,
     DriverProblem,
     ExistingTable,
+    OwnershipMark,
     RowCondition,
     UpsertKey,
     column_list,
     qualify,
+    read_mark,
     same_values,
 )
-from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -7,11 +7,12 @@ import pyarrow as pa
 
 from headwater.core_log.model.table_schema import Column, TableId
 from headwater.core_log.rows.schema_text import decimal_type
-from headwater.sinks.sql.bind_values import statements, value_lists
+from headwater.sinks.sql.database_values import statements, value_lists
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
     DriverProblem,
     ExistingTable,
+    OwnershipMark,
     StagedDialect,
     UpsertKey,
     column_list,
@@ -23,7 +24,6 @@ from headwater.sinks.sql.dialects.dialect import (
     run,
     text_literal,
 )
-from headwater.sinks.sql.ownership import OwnershipMark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -278,11 +278,11 @@ class MysqlDialect(StagedDialect):
         if code in AGAIN:
             return DriverProblem.AGAIN, f"another transaction was in the way ({reason})"
         if code == 1062:
-            return DriverProblem.TAKEN, "a row with that key is there already"
+            return DriverProblem.TAKEN, "a row with this key already exists"
         if code in VALUES or isinstance(error, pymysql.err.DataError):
             return DriverProblem.VALUE, f"{VALUES.get(code, 'a value does not fit')} ({reason})"
         if code in GONE:
-            return DriverProblem.GONE, f"a table or column is not there ({reason})"
+            return DriverProblem.GONE, f"a table or column does not exist ({reason})"
         return DriverProblem.REFUSED, f"the server refused it ({reason})"
 
     def stage(

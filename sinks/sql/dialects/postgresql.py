@@ -14,11 +14,12 @@ from headwater.core_log.foundation.tcp_keepalive import (
 )
 from headwater.core_log.model.table_schema import Column, TableId
 from headwater.core_log.rows.schema_text import decimal_type
-from headwater.sinks.sql.bind_values import copy_text
+from headwater.sinks.sql.database_values import copy_text
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
     DriverProblem,
     ExistingTable,
+    OwnershipMark,
     StagedDialect,
     UpsertKey,
     column_list,
@@ -30,7 +31,6 @@ from headwater.sinks.sql.dialects.dialect import (
     run,
     text_literal,
 )
-from headwater.sinks.sql.ownership import OwnershipMark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -260,7 +260,7 @@ class PostgresqlDialect(StagedDialect):
         if state.startswith(AWAY_CLASSES):
             return DriverProblem.AWAY, f"{_words(error)} (SQLSTATE {state})"
         if state == "23505":
-            return DriverProblem.TAKEN, "a row with that key is there already"
+            return DriverProblem.TAKEN, "a row with this key already exists"
         if state.startswith(VALUE_CLASSES):
             return DriverProblem.VALUE, f"{_words(error)}{_column(error)} (SQLSTATE {state})"
         if state in GONE:

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.sinks.sql.bind_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
+from headwater.sinks.sql.database_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
     Dialect,
     DriverProblem,
     ExistingTable,
+    OwnershipMark,
     RowCondition,
     UpsertKey,
     column_list,
@@ -22,10 +23,10 @@ from headwater.sinks.sql.dialects.dialect import (
     name_list,
     on_conflict,
     qualify,
+    read_mark,
     run,
     text_literal,
 )
-from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -249,7 +250,7 @@ class SqliteDialect(Dialect):
         code = getattr(error, "sqlite_errorname", "") or "SQLITE_ERROR"
         family = "_".join(code.split("_")[:2])
         if code in KEYS:
-            return DriverProblem.TAKEN, "a row with that key is there already"
+            return DriverProblem.TAKEN, "a row with this key already exists"
         for codes, problem in (
             (AWAY, DriverProblem.AWAY),
             (AGAIN, DriverProblem.AGAIN),
@@ -258,7 +259,7 @@ class SqliteDialect(Dialect):
             if family in codes:
                 return problem, f"SQLite says {code}"
         if "no such table" in str(error) or "no column named" in str(error):
-            return DriverProblem.GONE, "a table or column is not there"
+            return DriverProblem.GONE, "a table or column does not exist"
         return DriverProblem.REFUSED, f"SQLite says {code}"
 
     def _put(

@@ -11,7 +11,7 @@ import pytest
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.replacements import last_replacements
 from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import TaskState

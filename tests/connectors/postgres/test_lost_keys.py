@@ -20,10 +20,10 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.changes import Phase, Positions
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.replacements import check_not_reread
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import TaskState
-from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, Crossing
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.source_session import source_context

@@ -18,11 +18,15 @@ from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.commands import control
 from headwater.pipelines.dead_letters.dead_letter import dead_letter_topic
-from headwater.pipelines.journal.commits import commits_home
+from headwater.pipelines.journal.commits import (
+    commits_home,
+    encode_positions,
+    load_positions,
+    positions_home,
+)
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.journal.inventory import leavings_of, pipelines_in, schemas_of
-from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
 from headwater.pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
 from headwater.pipelines.reports import (
     OffsetsApplied,

@@ -21,8 +21,7 @@ from headwater.pipelines.dead_letters.dead_letter import (
     dead_letter_topic,
     encode_rejects,
 )
-from headwater.pipelines.journal.internal_topics import internal_topics
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import internal_topics, read_decided
 from headwater.pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
 from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater

@@ -65,7 +65,7 @@ def test_each_differing_key_is_shown_side_by_side_in_the_dialog_and_on_the_page(
 ) -> None:
     wanted = [
         ['{"id":1}', "has other values", "price", "1.5", "<b>9</b>"],
-        ['{"id":7}', "is there, and not in the log", "id", NONE, "7"],
+        ['{"id":7}', "is not in the log", "id", NONE, "7"],
         ["", "", "name", NONE, "seven"],
         ["", "", "price", NONE, "null"],
         [f'{{"id":{LARGE}}}', "is missing", "id", str(LARGE), NONE],

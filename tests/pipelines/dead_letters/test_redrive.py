@@ -26,9 +26,9 @@ from headwater.pipelines.dead_letters.dead_letter import (
     read_dead_letters,
 )
 from headwater.pipelines.dead_letters.redrive import RedriveResult, redrive
+from headwater.pipelines.journal.commits import encode_positions, positions_home
 from headwater.pipelines.journal.generations import TopicLineage, TopicSwitch, line_part
 from headwater.pipelines.journal.internal_topics import internal_topics
-from headwater.pipelines.journal.positions import encode_positions, positions_home
 from headwater.pipelines.loops.deliver.deliver import deliver as run
 from tests.memory_log import Fuse, MemoryTransaction
 from tests.pipelines.pipeline_in_memory import PIPELINE, MemorySink, Transaction, World, fold

@@ -6,7 +6,7 @@ import pytest
 from headwater.core_log.foundation.errors import ConfigError, DecodeError
 from headwater.pipelines.journal.audit import HOME, VIA, audit, read_actions
 from headwater.pipelines.journal.commits import small_batch
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from tests.memory_log import MemoryLog
 
 

@@ -9,9 +9,8 @@ from headwater.core_log.foundation.errors import Fenced
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.commits import small_batch
+from headwater.pipelines.journal.commits import encode_positions, positions_home, small_batch
 from headwater.pipelines.journal.internal_topics import SCHEMAS, internal_topics
-from headwater.pipelines.journal.positions import encode_positions, positions_home
 from headwater.pipelines.loops.ingest.ingest import writer_name
 from headwater.pipelines.reports import Report, RowsMoved
 from headwater.pipelines.running.first_checks import checked_first

@@ -13,8 +13,8 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.records.compression import Compression
 from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.generations import Generations
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 from headwater.pipelines.spark_source import read_plan
 from headwater.pipelines.spark_source.options import ReadOptions, read_options

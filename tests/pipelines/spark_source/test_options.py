@@ -41,7 +41,7 @@ def test_a_data_directory_says_where_its_broker_is(tmp_path: Path) -> None:
         ({"topics": "a"}, "did you mean topic"),
         ({"nonsense": "a"}, "known: bootstrap"),
         ({"bootstrap": ""}, "the address of the log"),
-        ({"topic": ""}, "no topic is named"),
+        ({"topic": ""}, "the option topic is missing"),
         ({"topic": "a,b"}, "typed columns are those of one topic"),
         ({"columns": "both"}, "not typed or raw"),
         ({"isolation": "uncommitted"}, "with raw columns"),

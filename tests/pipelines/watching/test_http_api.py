@@ -23,9 +23,9 @@ from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch
 from headwater.pipelines.journal.audit import read_actions
+from headwater.pipelines.journal.commits import encode_positions, positions_home
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.internal_topics import POSITIONS, internal_topics
-from headwater.pipelines.journal.positions import encode_positions, positions_home
 from headwater.pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
 from headwater.pipelines.running.owner_client import LockHolder
 from headwater.pipelines.watching import http_api

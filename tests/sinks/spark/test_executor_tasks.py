@@ -14,7 +14,7 @@ import pytest
 
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import Bounds, TopicPartition
-from headwater.sinks.own_columns import OFFSET
+from headwater.sinks.object_names import OFFSET
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard
 from headwater.sinks.spark import executor_tasks
 from headwater.sinks.spark.driver_plan import SparkWork

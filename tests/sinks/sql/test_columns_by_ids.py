@@ -15,8 +15,7 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.sinks.sink import Slice
 from headwater.sinks.sql.dialects.dialect import run
-from headwater.sinks.sql.offsets import StoredOffsets
-from headwater.sinks.sql.stored_columns import StoredColumns
+from headwater.sinks.sql.state_tables import StoredColumns, StoredOffsets
 from tests.budget import IS_LONG, PATIENCE_S
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, failing

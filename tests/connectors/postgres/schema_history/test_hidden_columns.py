@@ -320,7 +320,7 @@ async def test_a_renamed_table_is_left_out_until_a_rule_hides_its_columns(
     for each in held:
         assert each.orders == 2 and not each.members
         [said] = {remark.problem for remark in each.left_out}
-        assert "public.members" in said and "it has the columns of public.users" in said
+        assert "public.members" in said and "has the columns of public.users" in said
     assert after.members.count(b'"op":') >= 3 and b"secret" not in after.members
     found = [hashed(f"secret {each}") in after.members for each in ("one", "two", "three")]
     assert found == [hide.startswith("mask")] * 3 and not after.left_out

@@ -21,8 +21,7 @@ from headwater.pipelines.journal.commits import (
     decode_commits,
     small_batch,
 )
-from headwater.pipelines.journal.internal_topics import internal_topics
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import internal_topics, read_decided
 from headwater.pipelines.journal.schemas import SchemaReader
 from headwater.pipelines.loops.ingest import speculative_commit
 from tests.memory_log import Entry, Fuse, MemoryTransaction

@@ -22,14 +22,18 @@ from headwater.core_log.model.changes import (
 )
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
+from headwater.pipelines.journal.commits import load_positions
+from headwater.pipelines.journal.replacements import (
+    beginnings_of,
+    check_not_reread,
+    mixed_in,
+    replacements_of,
+)
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.pipelines.loops.ingest import missing_rows
 from headwater.pipelines.reports import StateChanged, TaskState
 from headwater.pipelines.time_travel.history.as_of import OffsetsAsOf
 from headwater.pipelines.time_travel.history.cut_points import find_cut_point
-from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.pipeline_in_memory import (

@@ -10,9 +10,9 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression
 from headwater.core_log.rows.settings import ValueFormat, WireSettings
+from headwater.pipelines.journal.commits import load_positions
 from headwater.pipelines.journal.generations import NONE, Generations
 from headwater.pipelines.journal.internal_topics import internal_topics
-from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.loops.ingest.encoder import Encoder
 from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate

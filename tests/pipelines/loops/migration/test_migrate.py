@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.rows.settings import ValueFormat
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from headwater.pipelines.time_travel.history.as_of import AsOf, PositionAsOf, TimeAsOf
 from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from tests.memory_log import Crash, Fuse

@@ -16,9 +16,9 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.loader import LoadedPipeline, load
-from headwater.pipelines.journal.cleanup import drop_former
 from headwater.pipelines.journal.control import control_topic, read_desired
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
+from headwater.pipelines.journal.inventory import drop_former
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.preview.plan import Plan, plan_of
 from headwater.pipelines.running.first_checks import checked_first

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.rows.settings import ValueFormat
-from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.commits import load_positions
+from headwater.pipelines.journal.internal_topics import read_decided
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.loops.migration.migration_histories import FORMATS, HISTORIES, History
 from tests.pipelines.loops.migration.migrations import TABLE, Seen, expected

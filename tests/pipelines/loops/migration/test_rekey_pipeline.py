@@ -164,7 +164,7 @@ def test_a_masked_column_can_be_the_new_key(shop: KeyedShop) -> None:
 
 async def _rows_of_log(loaded: LoadedPipeline, log: EmbeddedLog) -> list[int]:
     from headwater.core_log.model.log import TopicPartition
-    from headwater.pipelines.journal.read_to_end import read_decided
+    from headwater.pipelines.journal.internal_topics import read_decided
 
     [topic] = await topics_of(log, loaded.name)
     held: dict[bytes, int] = {}

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.pipelines.time_travel.verify import unfit_values
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
-from headwater.pipelines.time_travel.verify.unfit_values import find_unfit
+from headwater.sinks import type_conversion
+from headwater.sinks.type_conversion import find_unfit
 from tests.slices import schema_of
 
 ROWS = 20_000
@@ -36,7 +36,9 @@ def test_just_the_values_are_found_that_a_cast_refuses(name: str) -> None:
 
     found = find_unfit(column, now)
 
-    alone = [not unfit_values._is_castable(column.slice(at, 1), now) for at in range(len(column))]
+    alone = [
+        not type_conversion._is_castable(column.slice(at, 1), now) for at in range(len(column))
+    ]
     assert found.tolist() == alone
     assert any(alone) and not all(alone)
 
@@ -53,8 +55,8 @@ def test_just_the_values_are_found_that_a_cast_refuses(name: str) -> None:
     ids=["fractions", "decimals", "floats", "integers", "integers to decimals"],
 )
 def test_many_numbers_cost_few_casts(values: pa.Array, now: pa.DataType) -> None:
-    cast = unfit_values._is_castable
-    with patch.object(unfit_values, "_is_castable", side_effect=cast) as casts:
+    cast = type_conversion._is_castable
+    with patch.object(type_conversion, "_is_castable", side_effect=cast) as casts:
         found = find_unfit(values, now)
 
     assert casts.call_count < MANY

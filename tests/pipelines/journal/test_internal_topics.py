@@ -6,7 +6,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.log import Bounds, Fetched, TopicPartition
-from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.internal_topics import read_decided
 from tests.builders import batch
 
 PLACE = TopicPartition("__headwater_commits", 0)

@@ -6,7 +6,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sinks.sql.bind_values import copy_text, sqlite_rows, statements, text_of, value_lists
+from headwater.sinks.sql.database_values import (
+    copy_text,
+    sqlite_rows,
+    statements,
+    text_of,
+    value_lists,
+)
 
 TEXTS = st.lists(st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]))))
 

@@ -21,7 +21,7 @@ from headwater.core_log.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headwater.core_log.replication.decisions import NO_ID, Decision
+from headwater.core_log.replication.decisions import NO_ID
 from headwater.core_log.replication.features import MetadataVersions
 from headwater.core_log.replication.liveness import Liveness
 from headwater.core_log.replication.metadata_records import FIRST_VERSION, METADATA_FEATURE
@@ -363,7 +363,7 @@ class ClusterBalance:
                 logger.info("topics without a %s of their own have %s", MIN_IN_SYNC, least)
         if now_ms >= self._growth_due_ms:
             self._growth_due_ms = now_ms + GROWTH_MS
-            count = await broker.metadata.change(self._grow)
+            count = await broker.metadata.change(controller.reassignments.grow)
             if count:
                 logger.info("%d partition(s) get more replicas", count)
             if controller.reassignments.count_copied():
@@ -373,7 +373,3 @@ class ClusterBalance:
             count = await broker.metadata.change(controller.elections.balance)
             if count:
                 logger.info("%d partition(s) are led by their first replica again", count)
-
-    def _grow(self) -> Decision[int]:
-        controller = self._broker.controller
-        return controller.reassignments.grow(controller.replication_factor_max)

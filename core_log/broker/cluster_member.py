@@ -29,7 +29,7 @@ from headwater.core_log.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from headwater.core_log.protocol.primitives import ZERO_UUID
-from headwater.core_log.replication.liveness import Sessions
+from headwater.core_log.replication.liveness import HEARTBEAT_MS
 from headwater.core_log.security.principal import CLUSTER
 from headwater.core_log.storage.properties import decode_uuid
 
@@ -57,7 +57,6 @@ class ClusterMember:
         self._broker = broker
         self._incarnation_id = broker.new_id()
         self._beats: asyncio.Task[None] | None = None
-        self._sessions = Sessions()
         self._is_ready, self._unfenced = False, asyncio.Event()
         self._lives: dict[int, int] = {}
         """The epochs of the brokers that were alive when the metadata was last looked at."""
@@ -199,7 +198,7 @@ class ClusterMember:
             if is_hung:  # the fence comes first: it is decided by what the others have on disk
                 await self._broker.quorum.hand_over()
             is_fenced = not self._broker.image.is_alive(self._broker.node_id)
-            pause_ms = RETRY_S * 1_000 if is_fenced or is_hung else self._sessions.heartbeat_ms
+            pause_ms = RETRY_S * 1_000 if is_fenced or is_hung else HEARTBEAT_MS
             await asyncio.sleep(pause_ms / 1_000)
 
     async def _beat_once(self) -> None:

@@ -73,7 +73,6 @@ SERVED: dict[int, ServedApi] = {}
 def handles(
     request: type,
     *,
-    advertised_from: int | None = None,
     is_forwarded: bool = False,
     name: str = "",
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
@@ -81,7 +80,7 @@ def handles(
     private fields."""
 
     def register(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        _enter(request, advertised_from, name, handler=handler, is_forwarded=is_forwarded)
+        _enter(request, None, name, handler=handler, is_forwarded=is_forwarded)
         return handler
 
     return register

@@ -28,6 +28,8 @@ from headwater.core_log.replication.metadata_records import (
     TopicReplicasRecord,
 )
 
+REPLICATION_FACTOR_MAX = 3
+"""As many replicas have topics for which nobody has said how many."""
 GROWING_AT_ONCE_MAX = 20
 
 
@@ -247,7 +249,7 @@ class Reassignments:
                     fixed[topic.topic_id] = TopicReplicasRecord(topic.topic_id, True)
         return Decision(answer, [*records, *fixed.values()])
 
-    def grow(self, factor_max: int) -> Decision[int]:
+    def grow(self, factor_max: int = REPLICATION_FACTOR_MAX) -> Decision[int]:
         """Gives partitions more replicas, where nobody has said how many there are, as long as live
         brokers are without one; returns how many partitions. Those that refuse acks=all come first,
         then internal topics. Few are copied at a time."""

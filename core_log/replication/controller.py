@@ -9,6 +9,7 @@ from uuid import UUID
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.assignments import (
+    REPLICATION_FACTOR_MAX,
     Counts,
     Reassignments,
     assign_more,
@@ -87,18 +88,16 @@ class Controller:
         *,
         default_partitions: int = 1,
         internal_partitions: int = 16,
-        replication_factor_max: int = 3,
         new_id: Callable[[], UUID],
     ) -> None:
         self._image, self._configs, self._new_id = image, configs, new_id
         self._default_partitions = default_partitions
-        self.replication_factor_max = replication_factor_max
         self.unheard: set[int] = set()
         """Live brokers that have said nothing yet since this controller decides."""
         self._internal_partitions = internal_partitions
         self.elections = LeaderElections(image, self._rules_of)
         self.reassignments = Reassignments(image, self._rules_of)
-        self.cluster_config = ClusterConfig(image, configs, replication_factor_max)
+        self.cluster_config = ClusterConfig(image, configs)
         self.broker_configs = BrokerConfigs(image, self.cluster_config)
         self.features = Features(image)
 
@@ -106,7 +105,7 @@ class Controller:
     def default_replication_factor(self) -> int:
         """The replicas of a topic that is created without a number: three, or as many as there are
         live brokers."""
-        return min(self.replication_factor_max, max(len(self._image.alive), 1))
+        return min(REPLICATION_FACTOR_MAX, max(len(self._image.alive), 1))
 
     @property
     def _default(self) -> Counts:

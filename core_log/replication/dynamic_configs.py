@@ -11,6 +11,7 @@ from headwater.core_log.model.replica_placement import (
     LEADER_REPLICAS,
 )
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.assignments import REPLICATION_FACTOR_MAX
 from headwater.core_log.replication.config_keys import LONG_MAX, ConfigKey, ConfigType, at_least
 from headwater.core_log.replication.decisions import (
     ConfigChange,
@@ -60,11 +61,8 @@ class ClusterConfig:
     """Decides about min.insync.replicas, on which leaders and the controller must agree (KIP-966
     moves it from the brokers to the cluster, too). Pure, like the rest of the controller."""
 
-    def __init__(
-        self, image: MetadataImage, configs: TopicConfigs, replication_factor_max: int
-    ) -> None:
+    def __init__(self, image: MetadataImage, configs: TopicConfigs) -> None:
         self._image, self._configs = image, configs
-        self._replication_factor_max = replication_factor_max
 
     def ask_for_two_disks(self) -> Decision[bool]:
         """Sets min.insync.replicas once three brokers are alive, or the value in this controller's
@@ -132,7 +130,7 @@ class ClusterConfig:
         return not topic.has_fixed_replicas and any(
             each.leader != NO_LEADER
             and 1 < len(each.assignment.origin) <= min_in_sync
-            and len(each.assignment.origin) < self._replication_factor_max
+            and len(each.assignment.origin) < REPLICATION_FACTOR_MAX
             for each in topic.partitions.values()
         )
 

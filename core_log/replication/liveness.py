@@ -1,20 +1,12 @@
 """Which brokers live, as the active controller has heard, without clock or network."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-
-class Sessions(NamedTuple):
-    """Milliseconds of a broker's session."""
-
-    session_ms: int = 3_000
-    heartbeat_ms: int = 500
-    """The time between two heartbeats of a broker."""
-
-    @property
-    def silence_ms(self) -> int:
-        """A broker that is silent for this long may be gone: it is worth a look."""
-        return 2 * self.heartbeat_ms
+SESSION_MS = 3_000
+HEARTBEAT_MS = 500
+"""The time between two heartbeats of a broker."""
+SILENCE_MS = 2 * HEARTBEAT_MS
+"""A broker that is silent for this long may be gone: it is worth a look."""
 
 
 class Liveness:
@@ -22,10 +14,7 @@ class Liveness:
     anew with it; so do they after it has stood still itself, since it has read nothing
     meanwhile."""
 
-    def __init__(
-        self, broker_ids: Iterable[int], *, now_ms: int, sessions: Sessions | None = None
-    ) -> None:
-        self.sessions = sessions or Sessions()
+    def __init__(self, broker_ids: Iterable[int], *, now_ms: int) -> None:
         self._heard_ms = dict.fromkeys(broker_ids, now_ms)
         self._looked_ms = now_ms
 
@@ -38,11 +27,11 @@ class Liveness:
 
     def is_live(self, broker_id: int, now_ms: int) -> bool:
         heard_ms = self._heard_ms.get(broker_id)
-        return heard_ms is not None and now_ms - heard_ms < self.sessions.session_ms
+        return heard_ms is not None and now_ms - heard_ms < SESSION_MS
 
     def look(self, now_ms: int) -> None:
         """Called at least twice per session, before the sessions are judged."""
-        if now_ms - self._looked_ms > self.sessions.session_ms // 2:
+        if now_ms - self._looked_ms > SESSION_MS // 2:
             self._heard_ms = dict.fromkeys(self._heard_ms, now_ms)
         self._looked_ms = now_ms
 
@@ -52,6 +41,6 @@ class Liveness:
 
     def list_silent(self, now_ms: int) -> list[int]:
         """Returns the brokers that have missed heartbeats, and whose sessions go on."""
-        due_ms = now_ms - self.sessions.silence_ms
+        due_ms = now_ms - SILENCE_MS
         heard = self._heard_ms
         return [e for e in sorted(heard) if heard[e] <= due_ms and self.is_live(e, now_ms)]

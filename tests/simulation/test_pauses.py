@@ -11,7 +11,7 @@ import pytest
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.elections import ElectionType
-from headwater.core_log.replication.liveness import Sessions
+from headwater.core_log.replication.liveness import HEARTBEAT_MS
 from tests.simulation.checker import Outcome, Sent
 from tests.simulation.load import batch_of
 from tests.simulation.machine import PORT, Machine
@@ -26,7 +26,7 @@ from tests.simulation.virtual_time import EPOCH_MS
 from tests.simulation.world import ORDERS, World, play
 
 pytestmark = [pytest.mark.simulation, pytest.mark.slow]
-HEARTBEAT_S = Sessions().heartbeat_ms / 1_000
+HEARTBEAT_S = HEARTBEAT_MS / 1_000
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.replication.decisions import NO_ID
-from headwater.core_log.replication.liveness import Sessions
+from headwater.core_log.replication.liveness import SESSION_MS
 from headwater.core_log.replication.voters import VOTERS
 from tests.simulation.machine import PORT, Machine
 from tests.simulation.network import Network
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.simulation, pytest.mark.slow]
 LIMIT_S, FINISHED_S, LOOK_S = 8.0, 4.0, 0.05
 """What a controller has begun is finished well before it could have begun by itself."""
 NEVER_S = 60.0
-SESSION_S = Sessions().session_ms / 1_000
+SESSION_S = SESSION_MS / 1_000
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,6 @@
 """A broker lives as long as its controller hears of it, and a controller that slept hears anew."""
 
-from headwater.core_log.replication.liveness import Liveness, Sessions
-
-SESSION_MS = Sessions().session_ms
+from headwater.core_log.replication.liveness import SESSION_MS, Liveness
 
 
 def test_a_session_ends_when_nothing_was_heard_for_its_length() -> None:

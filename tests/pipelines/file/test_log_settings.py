@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from headwater.core_log.foundation.settings import BrokerSettings
-from headwater.core_log.replication.liveness import Sessions
+from headwater.core_log.replication.liveness import SESSION_MS
 from headwater.pipelines.file.log_settings import LogSettings
 
 FILE = Path("/etc/headwater")
@@ -48,11 +48,10 @@ def test_a_voter_that_is_away_is_replaced_after_a_time_or_never(given: str, ms: 
 
 
 def test_a_voter_is_not_replaced_before_its_broker_is_fenced() -> None:
-    shortest_ms = Sessions().session_ms
 
-    assert BrokerSettings(replace_voters_after_ms=shortest_ms).replace_voters_after_ms
+    assert BrokerSettings(replace_voters_after_ms=SESSION_MS).replace_voters_after_ms
     with pytest.raises(ValidationError):
-        BrokerSettings(replace_voters_after_ms=shortest_ms - 1)
+        BrokerSettings(replace_voters_after_ms=SESSION_MS - 1)
     with pytest.raises(ValidationError):
         settings_of(cluster={"replace_voters_after": "0s"})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config.document import ListNode, MappingNode, ScalarNode, YamlNode, read_document
-from headwater.pipelines.file.pipeline_paths import files_at
+from headwater.pipelines.file.log_settings import files_at
 
 SOURCE, VERIFY = "source", "verify"
 STATES = {

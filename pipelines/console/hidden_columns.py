@@ -19,7 +19,7 @@ from headwater.config.validation import Validator
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.pipelines.file.pipeline_paths import files_at
+from headwater.pipelines.file.log_settings import files_at
 from headwater.pipelines.file.spec import ConsoleViewSettings
 from headwater.pipelines.journal.schemas import all_schemas_of
 from headwater.pipelines.terminal.record_lines import to_json_value

@@ -1,5 +1,6 @@
 """Loads pipeline files to checked settings and components, and reports every mistake at once."""
 
+import hashlib
 import json
 import operator
 import os
@@ -38,11 +39,18 @@ from headwater.pipelines.file.loaded_parts import (
     without,
 )
 from headwater.pipelines.file.loaded_parts import LoadedPart as LoadedPart
-from headwater.pipelines.file.pipeline_paths import file_digest, files_at
+from headwater.pipelines.file.log_settings import files_at
 from headwater.pipelines.file.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from headwater.pipelines.terminal.output import Output
+
+
+PROCESS_KEYS = ("workers", "tests", "http", "notify")
+"""Keys of a pipeline file that change nothing of a running task."""
+MACHINE_KEYS = ("path", "listen", "cluster", "fsync", "bootstrap", "security", "rack")
+"""Keys of `log` that say how one machine reaches the log."""
+DIGEST_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class LoadedPipeline:
     redaction: Redaction = field(default_factory=Redaction, repr=False)
     """Removes the secrets of this file from output."""
     digest: str = ""
-    """The digest of the file as it is written, see `file_digest`."""
+    """The digest of the file as it is written, see `_file_digest`."""
     data: Path | None = None
     """Directory of the log in place of `log.path`, as `--data` of a command names it."""
 
@@ -225,7 +233,7 @@ class _Reading:
             reading.mistakes += found.mistakes
             return reading
         if isinstance(document.root, MappingNode):
-            reading.digest = file_digest(document.root)
+            reading.digest = _file_digest(document.root)
         reading._read(substitute(document, environment))
         for problems in (reading.mistakes, reading.unset, reading.remarks):
             problems[:] = [
@@ -337,3 +345,15 @@ def _redact(mistake: Mistake, redaction: Redaction) -> Mistake:
     return replace(
         mistake, problem=redaction.scrub(mistake.problem), hint=redaction.scrub(mistake.hint)
     )
+
+
+def _file_digest(root: MappingNode) -> str:
+    """References stay as they are written: values of the environment and secrets are each
+    machine's own."""
+    written = plain(root)
+    said = {key: value for key, value in written.items() if key not in PROCESS_KEYS}
+    log = said.pop("log", None)
+    if isinstance(log, dict):
+        said["log"] = {key: value for key, value in log.items() if key not in MACHINE_KEYS}
+    text = json.dumps(said, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]

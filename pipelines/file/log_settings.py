@@ -1,4 +1,4 @@
-"""The keys of a pipeline file under `log`, read by every command with a file."""
+"""The pipeline files of a path, and their keys under `log`, which every command reads."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import (
     BrokerSettings,
     DurationMs,
@@ -25,6 +26,9 @@ ADDRESS = r"(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}"
 FOREVER: Any = "forever"
 UNLIMITED: Any = "unlimited"
 TEN_MINUTES: Any = "10m"
+
+SUFFIXES = (".yaml", ".yml")
+FILES_MAX = 1_000
 
 
 def check_format(text: str) -> str:
@@ -157,3 +161,21 @@ class LogSettings(YamlSettings):
                 "begin": begins,
             }
         return BrokerSettings.model_validate(place | {"auto_create_topics": False})
+
+
+def files_at(path: Path) -> list[Path]:
+    """The file itself, or a directory's pipeline files in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(
+        each for each in path.iterdir() if each.suffix in SUFFIXES and not each.name.startswith(".")
+    )
+    if not found:
+        raise ConfigError(
+            "the directory has no pipeline file", directory=str(path), hint="headwater init"
+        )
+    if len(found) > FILES_MAX:
+        raise ConfigError(
+            "the directory has too many pipeline files", files=len(found), at_most=FILES_MAX
+        )
+    return found

@@ -9,7 +9,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import DirectoryInUse
-from headwater.pipelines.file.pipeline_paths import PROCESS_KEYS
+from headwater.pipelines.file.loader import PROCESS_KEYS
 from headwater.pipelines.reports import Report, Reporter, StateChanged, TaskState
 from headwater.pipelines.running.processes import TaskPlacement, WorkerProcesses
 from headwater.pipelines.running.supervisor import Backoff, RetryPolicy, TaskEnded, TaskId

@@ -47,7 +47,10 @@ class DataDirectory(NamedTuple):
 def place_in(path: Path, data: Path | None = None) -> DataDirectory:
     """Returns the log of one file, or of a directory of files that share one. `data` stands in
     place of `log.path` of the files."""
-    from headwater.pipelines.file.pipeline_paths import files_at
+    from headwater.core_log.foundation.speed import freeze_imports
+
+    with freeze_imports():
+        from headwater.pipelines.file.log_settings import files_at
 
     files = files_at(path)
     places = {_place_of(each, data): each for each in files}

@@ -10,6 +10,14 @@ from headwater.pipelines.file.spec import BackoffSettings
 from tests.pipelines import fake_components
 from tests.pipelines.pipeline_files import FURTHER_KEYS, PLACEHOLDERS, SMALLEST, Write, one
 
+SHARED = """
+pipeline: shop
+source: {{type: generator, rate: {rate}}}
+sink: {{type: sql, url: "${{env:TARGET}}"}}
+log: {{type: kafka, bootstrap: "{bootstrap}", path: "{path}"}}
+{more}
+"""
+
 
 def test_the_smallest_file_is_a_whole_pipeline(write: Write) -> None:
     pipeline = one(write(SMALLEST))
@@ -138,3 +146,30 @@ def test_relative_paths_are_meant_from_the_file(write: Write, monkeypatch: Any) 
 
     assert pipeline.directory == path.parent.resolve()
     assert pipeline.log_path == path.parent.parent.resolve() / "here"
+
+
+def digest(directory: Path, target: str = "sqlite:///t.db", **written: object) -> str:
+    file = directory / "pipeline.yaml"
+    values = {"rate": 1, "bootstrap": "a:1", "path": "data", "more": ""} | written
+    file.write_text(SHARED.format(**values))
+    return load(file, environment={"TARGET": target})[0].digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"bootstrap": "b:1"},
+        {"path": "/var/other"},
+        {"more": "workers: 3"},
+        {"more": "http: {listen: 127.0.0.1:8471}"},
+        {"more": "# a remark"},
+        {"target": "sqlite:///elsewhere.db"},
+    ],
+)
+def test_keys_of_one_machine_make_no_other_version(tmp_path: Path, other: dict[str, str]) -> None:
+    assert digest(tmp_path, **other) == digest(tmp_path)
+
+
+def test_another_source_or_sink_or_log_is_another_version(tmp_path: Path) -> None:
+    assert digest(tmp_path, rate=2) != digest(tmp_path)
+    assert digest(tmp_path, more="limits: {slice_rows: 5}") != digest(tmp_path)

@@ -28,6 +28,7 @@ from headwater.core_log.replication.metadata_records import (
     TopicReplicasRecord,
 )
 
+GIVEN = "The manual partition assignment includes"
 REPLICATION_FACTOR_MAX = 3
 """As many replicas have topics for which nobody has said how many."""
 GROWING_AT_ONCE_MAX = 20
@@ -124,22 +125,28 @@ def _parse_given(image: MetadataImage, wanted: NewTopic) -> list[Replicas] | Req
 
 
 def _replicas_problem(image: MetadataImage, replicas: Sequence[int], factor: int) -> str | None:
+    """Returns the error of replicas for a new partition, or None."""
+    problem = _problem_of(image, replicas)
+    if problem is None and len(replicas) != factor:
+        return (
+            f"{GIVEN} a partition with {len(replicas)} replica(s), but this is not consistent with "
+            f"previous partitions, which have {factor} replica(s)."
+        )
+    if problem is None and not any(image.is_alive(each) for each in replicas):
+        return "All brokers specified in the manual partition assignment are fenced."
+    return problem
+
+
+def _problem_of(image: MetadataImage, replicas: Sequence[int]) -> str | None:
+    """Returns Kafka's error for an assignment, or None."""
     if not replicas:
-        return "An assignment has no replicas"
-    unknown = _unknown(replicas, image.brokers)
-    if unknown:
-        return f"No such broker: {unknown[0]}"
-    if len(set(replicas)) < len(replicas):
-        return "An assignment names a broker twice"
-    if len(replicas) != factor:
-        return f"An assignment has {len(replicas)} replica(s), others have {factor}"
-    if not any(image.is_alive(each) for each in replicas):
-        return "All brokers of an assignment are fenced"
+        return f"{GIVEN} an empty replica list."
+    for broker in sorted(replicas):
+        if broker not in image.brokers:
+            return f"{GIVEN} broker {broker}, but no such broker is registered."
+        if replicas.count(broker) > 1:
+            return f"{GIVEN} the broker {broker} more than once."
     return None
-
-
-def _unknown(replicas: Sequence[int], known: Collection[int]) -> list[int]:
-    return [each for each in replicas if each not in known]
 
 
 def _deal(
@@ -318,7 +325,7 @@ class Reassignments:
             )
         if replicas is None:
             return self._cancel(topic, before)
-        problem = self._problem_of(replicas)
+        problem = _problem_of(self._image, replicas)
         if problem is not None:
             return RequestRefusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         size = len(before.assignment.origin)
@@ -328,18 +335,6 @@ class Reassignments:
                 f"The replication factor is changed from {size} to {len(replicas)}",
             )
         return self._move(topic, before, replicas)
-
-    def _problem_of(self, replicas: Sequence[int]) -> str | None:
-        """Returns Kafka's error for an assignment, or None."""
-        start = "The manual partition assignment includes"
-        if not replicas:
-            return f"{start} an empty replica list."
-        for broker in sorted(replicas):
-            if broker not in self._image.brokers:
-                return f"{start} broker {broker}, but no such broker is registered."
-            if replicas.count(broker) > 1:
-                return f"{start} the broker {broker} more than once."
-        return None
 
     def _cancel(
         self, topic: Topic, before: PartitionRecord

@@ -113,17 +113,16 @@ def only(allowed: Value, reason: str) -> ValueCheck:
 
 def _parse_boolean(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise _invalid(name, text, "value must be true or false")
+        raise _invalid(name, text, "Expected value to be either true or false")
     return text.lower() == "true"
 
 
-def _integer(most: int) -> Callable[[str, str], int]:
+def _integer(kind: ConfigType, most: int) -> Callable[[str, str], int]:
     def parse(name: str, text: str) -> int:
         digits = text.removeprefix("-").removeprefix("+")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-            raise _invalid(name, text, "not a whole number")
-        if not -most - 1 <= int(text) <= most:
-            raise _invalid(name, text, f"not a number from {-most - 1} to {most}")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) < 20
+        if not is_number or not -most - 1 <= int(text) <= most:
+            raise _invalid(name, text, f"Not a number of type {kind.name}")
         return int(text)
 
     return parse
@@ -133,7 +132,7 @@ def _parse_double(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise _invalid(name, text, "not a number") from None
+        raise _invalid(name, text, "Not a number of type DOUBLE") from None
 
 
 def _parse_list(name: str, text: str) -> tuple[str, ...]:
@@ -147,8 +146,8 @@ def _parse_string(name: str, text: str) -> str:
 _PARSE: dict[ConfigType, Callable[[str, str], Value]] = {
     ConfigType.BOOLEAN: _parse_boolean,
     ConfigType.STRING: _parse_string,
-    ConfigType.INT: _integer(INT_MAX),
-    ConfigType.LONG: _integer(LONG_MAX),
+    ConfigType.INT: _integer(ConfigType.INT, INT_MAX),
+    ConfigType.LONG: _integer(ConfigType.LONG, LONG_MAX),
     ConfigType.DOUBLE: _parse_double,
     ConfigType.LIST: _parse_list,
 }

@@ -80,7 +80,7 @@ class Features:
     def _problem_of(self, wanted: FeatureUpdate) -> str | None:
         now, highest = self._image.features.get(wanted.name, 0), FEATURES.get(wanted.name)
         if wanted.name == METADATA_FEATURE:
-            return "It rises by itself once all brokers support the next version."
+            return "The level rises by itself once all brokers support the next version."
         if wanted.kind not in set(UpgradeType):
             return "The controller does not support the given upgrade type."
         if wanted.level < 0:

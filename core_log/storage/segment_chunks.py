@@ -135,7 +135,7 @@ def _parse(data: bytes, position: int, size: int, *, name: str, next_offset: int
     while begin + HEADER_BYTES <= len(data):
         end = begin + _LENGTH.unpack_from(data, begin + 8)[0] + LENGTH_END
         if end < begin + HEADER_BYTES:
-            reason, is_last = "no batch begins at the expected position", True
+            reason, is_last = "batch does not begin at the expected position", True
             break
         if end > len(data):
             break
@@ -172,7 +172,7 @@ def _check_heads(chunk: SegmentChunk, next_offset: int) -> None:
     deltas, counts = chunk.column("last_offset_delta"), chunk.column("record_count")
     expected = np.append(next_offset, chunk.last_offsets[:-1] + 1)
     checks = (
-        (chunk.heads["magic"] != 2, "no batch begins at the expected position"),
+        (chunk.heads["magic"] != 2, "batch does not begin at the expected position"),
         ((deltas < 0) | (counts < 0) | (counts > deltas + 1), "head contradicts itself"),
         (chunk.column("base_offset") < expected, "batch repeats offsets"),
     )

@@ -9,7 +9,7 @@ import pytest
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch
 from headwater.pipelines.terminal import exit_codes
-from tests.core_log.records.test_unreadable_batch import other_inside
+from tests.core_log.records.test_record_codec import other_inside
 from tests.pipelines.running.owner import owning
 from tests.pipelines.test_failed_tables import TABLES, make_tables, outcome_of, pipeline, run_told
 from tests.pipelines.time_travel.verify.test_verify import execute

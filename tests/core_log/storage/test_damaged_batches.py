@@ -73,7 +73,7 @@ def test_wherever_a_batch_is_damaged_all_others_stay(
 def test_a_batch_unlike_its_header_is_emptied_though_its_checksum_holds(
     partition: Partition,
 ) -> None:
-    from tests.core_log.records.test_unreadable_batch import other_inside
+    from tests.core_log.records.test_record_codec import other_inside
 
     inside = bytearray(other_inside(20, 1))
     header = BatchHeader.read(inside)

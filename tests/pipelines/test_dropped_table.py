@@ -1,5 +1,6 @@
 """One table is reset, and read anew by the next run, while the others stay as they are."""
 
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,22 @@ async def told(world: World) -> dict[str, Any]:
     ids = {table: await world.log.topic_id(f"copy.{table}") for table in TABLES}
     dead_letters = [each.dead_letter.table for each in await read_dead_letters(world.log, "copy")]
     return {"ids": ids, "letters": dead_letters}
+
+
+async def make_and_run(world: World) -> None:
+    make_tables(world.loaded.directory / "source.db")
+    await world.run()
+
+
+async def run_and_verify(world: World) -> Any:
+    await world.run()
+    return await world.verified()
+
+
+async def break_off(dropping: AsyncGenerator[str, None], *, after: int) -> None:
+    for _ in range(after):
+        await anext(dropping)
+    await dropping.aclose()
 
 
 @pytest.mark.slow
@@ -65,23 +82,12 @@ def test_a_target_without_its_data_asks_for_a_rebuild_that_makes_it_equal(
 ) -> None:
     file = tmp_path / "pipeline.yaml"
 
-    async def first(world: World) -> None:
-        make_tables(tmp_path / "source.db")
-        await world.run()
-
-    async def again(world: World) -> Any:
-        await world.run()
-
-    tell(tmp_path, pipeline(), first)
+    tell(tmp_path, pipeline(), make_and_run)
     ran = headwater("drop", "copy/a", "--yes", "-f", file)
     execute(tmp_path / "source.db", "DELETE FROM a WHERE id = 1")
-    tell(tmp_path, pipeline(), again)
+    tell(tmp_path, pipeline(), World.run)
     rebuilt = headwater("rebuild", "copy/a", "--verify", "--swap", "-f", file)
-
-    async def verified(world: World) -> Any:
-        return await world.verified()
-
-    verdicts = tell(tmp_path, pipeline(), verified)
+    verdicts = tell(tmp_path, pipeline(), World.verified)
 
     assert "headwater rebuild copy/a --swap" in ran.remarks
     assert rebuilt.code == exit_codes.OK
@@ -178,29 +184,20 @@ def test_a_drop_that_was_broken_off_is_ended_before_the_source_begins_again(
     text, file = POSTGRES.format(url=guest.owner), tmp_path / "pipeline.yaml"
     make_orders_and_items(guest)
 
-    async def run(world: World) -> None:
-        await world.run()
-
     async def broken_off(world: World) -> None:
         await make_source(world.loaded, clock=world.clock).drop()
         left = await leavings_of(world.log, "shop")
         dropping = drop_from_log(world.log, "shop", left, now_ms=world.clock.now_ms())
-        for _ in range(steps):
-            await anext(dropping)
-        await dropping.aclose()
+        await break_off(dropping, after=steps)
 
-    async def again(world: World) -> Any:
-        await world.run()
-        return await world.verified()
-
-    tell(tmp_path, text, run)
+    tell(tmp_path, text, World.run)
     guest.until_nobody_streams()
     tell(tmp_path, text, broken_off)
     guest.execute("DELETE FROM orders WHERE id = 30", "DELETE FROM items WHERE id = 7")
     ran = headwater("run", "--once", file)
     guest.until_nobody_streams()
     ended = headwater("drop", "shop", "--data", "--yes", "-f", file)
-    verdicts = tell(tmp_path, text, again)
+    verdicts = tell(tmp_path, text, run_and_verify)
     guest.until_nobody_streams()
 
     assert ran.code == exit_codes.DIFFERENT and "a drop of it was broken off" in ran.remarks
@@ -216,27 +213,17 @@ def test_a_drop_of_a_table_that_was_broken_off_is_ended_before_any_task_begins_a
     """Otherwise a run on another machine would read rows into the topic that is about to go."""
     file = tmp_path / "pipeline.yaml"
 
-    async def first(world: World) -> None:
-        make_tables(tmp_path / "source.db")
-        await world.run()
-
     async def broken_off(world: World) -> None:
         now_ms = world.clock.now_ms()
         parts = ["table/a"]
         dropping = drop_table_from_log(world.log, "copy", "a", parts=parts, now_ms=now_ms)
-        for _ in range(steps):
-            await anext(dropping)
-        await dropping.aclose()
+        await break_off(dropping, after=steps)
 
-    async def again(world: World) -> Any:
-        await world.run()
-        return await world.verified()
-
-    tell(tmp_path, pipeline(), first)
+    tell(tmp_path, pipeline(), make_and_run)
     tell(tmp_path, pipeline(), broken_off)
     ran = headwater("run", "--once", "--json", file)
     ended = headwater("drop", "copy/a", "--data", "--yes", "-f", file)
-    verdicts = tell(tmp_path, pipeline(), again)
+    verdicts = tell(tmp_path, pipeline(), run_and_verify)
 
     assert ran.code == exit_codes.DIFFERENT
     assert "end it: headwater drop copy/a" in ran.remarks
@@ -249,8 +236,7 @@ def test_a_drop_of_a_table_of_which_only_the_end_is_missing_can_be_ended(
     tmp_path: Path, headwater: Any
 ) -> None:
     async def dropping(world: World) -> None:
-        make_tables(tmp_path / "source.db")
-        await world.run()
+        await make_and_run(world)
         now_ms = world.clock.now_ms()
         parts = ["table/a"]
         async for _ in drop_table_from_log(world.log, "copy", "a", parts=parts, now_ms=now_ms):

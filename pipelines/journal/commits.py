@@ -120,7 +120,7 @@ def positions_home(pipeline: str) -> TopicPartition:
 
 
 def encode_positions(pipeline: str, positions: Mapping[str, str | None], *, now_ms: int) -> Batch:
-    """One keyed record per part; None takes a part back."""
+    """Returns one keyed record per part; None removes the part."""
     keys = [orjson.dumps([pipeline, part]) for part in positions]
     values = [
         None
@@ -132,8 +132,8 @@ def encode_positions(pipeline: str, positions: Mapping[str, str | None], *, now_
 
 
 async def load_positions(log: Log, pipeline: str) -> Positions:
-    """The newest committed position of every part. Call it after the writer was opened: that
-    fences whoever else might still move them."""
+    """Returns the newest committed position of every part. A caller that goes on from there has
+    opened its writer before, which fences another one that could move them."""
     found: dict[str, str] = {}
     async for columns in read_decided(log, positions_home(pipeline)):
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):

@@ -26,11 +26,11 @@ INTERNAL = frozenset({POSITIONS, COMMITS, SCHEMAS, CONTROL, AUDIT, MEMBERS})
 
 PARTITIONS = 16
 SEGMENT_BYTES = 4 << 20
-"""Small, since whoever starts reads them whole and only closed segments are compacted."""
+"""Small, since every start reads them whole and only closed segments are compacted."""
 LIMIT = FetchLimit()
-KINDS = ("transaction", "message", "heartbeat")
+EVENT_KINDS = ("transaction", "message", "heartbeat")
 """Events that belong to no table."""
-RETENTION_MS = 7 * 24 * 3_600_000
+EVENT_RETENTION_MS = 7 * 24 * 3_600_000
 
 
 def internal_topics(*, history_ms: int) -> list[TopicSettings]:
@@ -57,12 +57,13 @@ def home_of(topic: str, owner: str) -> TopicPartition:
 async def read_decided(
     log: Log, partition: TopicPartition, *, from_offset: int = 0, end: int | None = None
 ) -> AsyncIterator["RecordColumns"]:
-    """Committed records only, but waits for what is open now to be decided. Ends at the batch that
-    reaches `end`, where one is given: who has a transaction open there would wait for himself.
+    """Yields committed records up to the present log end offset; waits for the end of open
+    transactions.
 
-    Stopping at the last stable offset instead would hide our own committed records behind somebody
-    else's open transaction. Records that age out meanwhile are passed over, as if they had
-    before."""
+    The last stable offset would hide our own committed records behind another open transaction. A
+    caller with an open transaction gives `end`, else it would wait for itself. Records that age out
+    meanwhile are passed over.
+    """
     from headwater.core_log.records import arrow_codec
 
     bounds = (await log.bounds([partition]))[partition]
@@ -84,37 +85,37 @@ async def read_decided(
 
 
 async def filled_partitions(log: Log, topic: str) -> list[TopicPartition]:
-    """Those of one of our own topics that hold anything, in their order, by one question."""
+    """Returns the partitions of an own topic that have records, in order, by one request."""
     bounds = await log.bounds([TopicPartition(topic, each) for each in range(PARTITIONS)])
     return sorted(each for each, found in bounds.items() if found.end > found.start)
 
 
-def notice_topic(pipeline: str, kind: str) -> TopicSettings:
-    """Notices are read as they come, and kept for a week."""
+def event_topic(pipeline: str, kind: str) -> TopicSettings:
+    """Returns the topic of a kind of events, which are kept for a week."""
     return TopicSettings(
         name=f"{pipeline}.{kind}",
-        config={"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)},
+        config={"cleanup.policy": "delete", "retention.ms": str(EVENT_RETENTION_MS)},
     )
 
 
 class EventTopics:
-    """Creates each topic when something is first to be said there."""
+    """Creates each topic before its first event."""
 
     def __init__(self, log: Log, pipeline: str) -> None:
         self._log, self._pipeline = log, pipeline
         self._known: set[str] = set()
 
     async def encode(
-        self, notices: "EventMessages", *, now_ms: int
+        self, events: "EventMessages", *, now_ms: int
     ) -> AsyncIterator[tuple[TopicPartition, "Batch"]]:
         from headwater.core_log.records import arrow_codec
         from headwater.core_log.records.compression import Compression
 
-        topic = notice_topic(self._pipeline, notices.kind)
-        if notices.kind not in self._known:
+        topic = event_topic(self._pipeline, events.kind)
+        if events.kind not in self._known:
             await self._log.ensure_topic(topic)
-            self._known.add(notices.kind)
+            self._known.add(events.kind)
         for batch in arrow_codec.encode(
-            notices.keys, notices.values, timestamps_ms=now_ms, compression=Compression.ZSTD
+            events.keys, events.values, timestamps_ms=now_ms, compression=Compression.ZSTD
         ):
             yield TopicPartition(topic.name, 0), batch

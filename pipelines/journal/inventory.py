@@ -40,11 +40,11 @@ from headwater.pipelines.journal.generations import (
 )
 from headwater.pipelines.journal.internal_topics import (
     CONTROL,
-    KINDS,
+    EVENT_KINDS,
     POSITIONS,
     SCHEMAS,
+    event_topic,
     filled_partitions,
-    notice_topic,
     read_decided,
 )
 from headwater.pipelines.journal.replacements import give_up, part_of, replacements_of
@@ -75,7 +75,7 @@ class PipelineInventory:
 
 
 async def pipelines_in(log: Log) -> frozenset[str]:
-    """Everybody who has a position, a schema or a signal in the log."""
+    """Returns every pipeline with a position, a schema or a signal in the log."""
     found: set[str] = set()
     for topic in (POSITIONS, CONTROL):
         found |= await _owners(log, topic)
@@ -85,7 +85,7 @@ async def pipelines_in(log: Log) -> frozenset[str]:
 
 
 async def schemas_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
-    """The newest schema of every topic of a pipeline; none where it has never run."""
+    """Returns the newest schema of every topic of a pipeline; none if it has never run."""
     try:
         return await topics_of(log, pipeline)
     except LogRejected:
@@ -93,7 +93,7 @@ async def schemas_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
 
 
 async def every_schema_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
-    """The same with topics that another one has taken the place of."""
+    """Returns the same with former generations of topics."""
     try:
         return await every_topic_of(log, pipeline)
     except LogRejected:
@@ -108,15 +108,15 @@ async def tables_of(log: Log, pipeline: str) -> frozenset[str]:
 
 async def leavings_of(log: "KafkaLog", pipeline: str) -> PipelineInventory:
     existing = {topic.name for topic in await log.topics.all()}
-    notices = [notice_topic(pipeline, kind).name for kind in KINDS]
-    wanted = [*await every_schema_of(log, pipeline), dead_letter_topic(pipeline).name, *notices]
+    events = [event_topic(pipeline, kind).name for kind in EVENT_KINDS]
+    wanted = [*await every_schema_of(log, pipeline), dead_letter_topic(pipeline).name, *events]
     prefix = f"{GROUP_PREFIX}{pipeline}."
     groups = [group.name for group in await log.groups.all() if group.name.startswith(prefix)]
     return PipelineInventory(tuple(topic for topic in wanted if topic in existing), tuple(groups))
 
 
 async def _owners(log: Log, topic: str) -> set[str]:
-    """Pipelines by the keys of a compacted topic: each begins with its pipeline's name."""
+    """Returns pipelines by the keys of a compacted topic, which begin with the pipeline's name."""
     kept: set[bytes] = set()
     try:
         homes = await filled_partitions(log, topic)
@@ -144,11 +144,11 @@ async def _schemas(log: Log) -> AsyncIterator[StoredSchema]:
 async def drop_from_log(
     log: "KafkaLog", pipeline: str, left: PipelineInventory, *, now_ms: int
 ) -> AsyncGenerator[str, None]:
-    """Says what is gone, as it goes. Repeating it after a failure does the rest.
+    """Removes a pipeline's traces, and yields each; a repetition after a failure does the rest.
 
-    The position goes first: without it nothing can go on where topics are missing already. The
-    schemas go last, since they are what the topics are found by. No task begins meanwhile, nor
-    after this was broken off: rows that were deleted since would stay in topics that are left.
+    The position goes first: without it no run continues over missing topics. The schemas go last,
+    since they name the topics. No task begins meanwhile, nor after an interruption: rows that were
+    deleted since would stay in the remaining topics.
     """
     await begin_drop(log, pipeline, now_ms=now_ms)
     writer = await log.writer(f"headwater.{pipeline}")  # fences one that began before
@@ -181,8 +181,8 @@ async def drop_from_log(
 async def drop_table_from_log(
     log: "KafkaLog", pipeline: str, table: str, *, parts: Collection[str], now_ms: int
 ) -> AsyncGenerator[str, None]:
-    """The same for one table, in the same order; the pipeline's next run reads it again. `parts`
-    are those of the source's position that are its own."""
+    """Removes one table's traces in the same order; the pipeline's next run reads it again. `parts`
+    are the table's parts of the source's position."""
     await begin_drop(log, pipeline, table, now_ms=now_ms)
     every = await every_schema_of(log, pipeline)
     topics = [topic for topic, stored in every.items() if str(stored.schema.table) == table]
@@ -219,8 +219,8 @@ async def drop_table_from_log(
 
 
 async def end_rereads(log: "KafkaLog", positions: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the parts of the re-reads that have not ended, as nobody ends them once the source
-    begins afresh: up to here their topics are no state of it."""
+    """Returns the ended parts of open re-reads, which a source that begins afresh does not end: up
+    to here their topics are no state of it."""
     found = dict[str, str | None]()
     for stored in replacements_of(positions).values():
         ended = await give_up(log, stored)
@@ -245,8 +245,8 @@ async def _forget_dead_letters(
 async def drop_former(
     log: "KafkaLog", pipeline: str, *, with_unread: bool, now_ms: int
 ) -> AsyncGenerator[str, None]:
-    """Topics that another one has taken the place of; says what is gone, as it goes. The pipeline
-    may be running: who has come to the end of a topic does not ask for it again."""
+    """Removes former generations of topics, and yields each. The pipeline may be running: a sink at
+    the end of a topic does not read it again."""
     every = await every_schema_of(log, pipeline)
     generations = await load_generations(log, pipeline, every)
     existing = {topic.name for topic in await log.topics.all()}

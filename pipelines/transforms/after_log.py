@@ -29,6 +29,8 @@ from headwater.pipelines.transforms.rows import (
 )
 
 DELETE = pa.scalar(int(Operation.DELETE), pa.uint8())
+Problem = tuple[tuple[str | int, ...], str, str]
+"""The keys that lead to it in the file, what is so, and what to do."""
 
 
 class Filter:
@@ -212,10 +214,6 @@ class _Plan:
     """After the steps."""
     target: TableSchema
     """After the routes; the same object where they change nothing."""
-
-
-Problem = tuple[tuple[str | int, ...], str, str]
-"""The keys that lead to it in the file, what is so, and what to do."""
 
 
 def mistakes_in(rules: Sequence[TransformRule], *, directory: Path) -> Iterator[Problem]:

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
     from headwater.sinks.sql.target import SqlTarget
 
+HISTORIES = ("append", "scd2")
+EVER_US = np.iinfo(np.int64).min
+
 
 def write(
     dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
@@ -232,11 +235,6 @@ WRITERS: Mapping[
     "append": _append,
     "scd2": _scd2,
 }
-
-
-HISTORIES = ("append", "scd2")
-
-EVER_US = np.iinfo(np.int64).min
 
 
 def without_repeated(

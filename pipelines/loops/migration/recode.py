@@ -34,6 +34,7 @@ from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.deliver.decoder import truncate_of
 
 FORMATS_WITH_BARE_KEYS = {"debezium-json", "flat-json"}
+TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
 
 
 class RecodedRecords(NamedTuple):
@@ -218,9 +219,6 @@ def _tombstones_alone(
     is_same = pc.equal(columns.keys.take(pa.array(tombstones)), columns.keys.take(pa.array(before)))
     follows = np.asarray(is_same.fill_null(False)) & is_delete[before] & (tombstones > 0)
     return tombstones[~follows]
-
-
-TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
 
 
 class RecordRun(NamedTuple):

@@ -21,6 +21,18 @@ UUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 GTID_SET = re.compile(rf"{UUID}(:[\w-]+)+(,\s*{UUID}(:[\w-]+)+)*")
 BINLOG_PLACE = re.compile(r"\S+\.(\d+):(\d+)")
 MARIADB_GTIDS = re.compile(r"\d+-\d+-\d+(,\d+-\d+-\d+)*")
+PARSED_MAX = 1_000
+CLOCKS_APART_MS = 60_000
+"""A source's clock may be ahead of ours by this much."""
+STREAM = "stream"
+"""The part of a position that moves with the source's own history."""
+BOUNDS = ("number", "lsn")
+"""Kinds of positions that are a place before or behind a transaction, and no set of them."""
+PART = re.compile(r"([a-z][\w-]*)=(\S+)")
+HINT = (
+    "write an offset such as 42, offsets per partition such as 0:42,1:7, a time such as"
+    " 2026-01-31T12:00, how long ago, such as 10m, or a position of the source such as 0/16B3748"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +48,6 @@ class ParsedPosition:
         assert self.kind == other.kind, "positions of one kind are compared"
         is_within: bool = WITHIN[self.kind](self.value, other.value)
         return is_within
-
-
-PARSED_MAX = 1_000
 
 
 @lru_cache(PARSED_MAX)
@@ -69,20 +78,6 @@ WITHIN: dict[str, Callable[[Any, Any], bool]] = {
     "gtid": GtidSet.is_within,
     "mariadb": MariadbGtids.is_within,
 }
-
-
-CLOCKS_APART_MS = 60_000
-"""A source's clock may be ahead of ours by this much."""
-STREAM = "stream"
-"""The part of a position that moves with the source's own history."""
-BOUNDS = ("number", "lsn")
-"""Kinds of positions that are a place before or behind a transaction, and no set of them."""
-
-PART = re.compile(r"([a-z][\w-]*)=(\S+)")
-HINT = (
-    "write an offset such as 42, offsets per partition such as 0:42,1:7, a time such as"
-    " 2026-01-31T12:00, how long ago, such as 10m, or a position of the source such as 0/16B3748"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ KEYS_KEPT = 100_000
 """Differing keys that are remembered; further ones are only counted."""
 ROWS_KEPT = 100
 """Differing rows of the other side whose values are remembered, in the order in which they come."""
+NOTHING: Digests = np.zeros(0, np.uint64)
+MERGE_ROWS = 2_000_000
+"""Rows that are held before equal ones are counted."""
+NOWHERE = -1
 
 
 class DifferenceKind(Enum):
@@ -207,9 +211,6 @@ def _firsts(places: Int64Array) -> Any:
     return found
 
 
-NOTHING: Digests = np.zeros(0, np.uint64)
-
-
 class DigestPrecheck:
     """Rows as two numbers each, in the order of arrival."""
 
@@ -273,11 +274,6 @@ async def rows_at(
         for offset, row in zip(changes.log_offsets.to_pylist(), rows, strict=True):
             found[changes.log_partition, offset] = row
     return found
-
-
-MERGE_ROWS = 2_000_000
-"""Rows that are held before equal ones are counted."""
-NOWHERE = -1
 
 
 class Multiset:

@@ -18,7 +18,7 @@ from headwater.pipelines.time_travel.history.as_of import (
     parse_as_of,
 )
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
-from headwater.pipelines.time_travel.history.cut_points import find_cut_point
+from headwater.pipelines.time_travel.history.cut_points import find_cut_point, given_offsets
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 RETRY_FOR_MS = 15_000
@@ -75,8 +75,8 @@ class Extent:
             bounds = await self._log.bounds(self.partitions)
             return self.identify(await self._find("end", self._options.end, bounds))
         as_of = parse_as_of(self._options.as_of, now_ms=self._clock.now_ms())
-        if isinstance(as_of, OffsetsAsOf) and len(self._options.topics) > 1:
-            raise _not_of_every_partition("asOf", len(self.partitions))
+        if isinstance(as_of, OffsetsAsOf):
+            given_offsets(as_of, await self._log.bounds(self.partitions), option="asOf")
         return self.identify(await self._as_of(as_of))
 
     @property
@@ -110,8 +110,9 @@ class Extent:
         if text in NOW:
             return {part: self._end_of(bound) for part, bound in bounds.items()}
         match parse_as_of(text, now_ms=self._clock.now_ms()):
-            case OffsetsAsOf(offsets):
-                return self._parse_given(option, offsets, bounds)
+            case OffsetsAsOf() as offsets:
+                has_open = self._options.isolation is Isolation.UNCOMMITTED
+                return given_offsets(offsets, bounds, has_open=has_open, option=option)
             case TimeAsOf(at_ms):
                 found = await self._log.offsets_at(self.partitions, timestamp_ms=at_ms)
                 return {part: min(at, self._end_of(bounds[part])) for part, at in found.items()}
@@ -141,35 +142,6 @@ class Extent:
         for part in self.partitions:
             found.setdefault(writers[part.topic], []).append(part)
         return found
-
-    def _parse_given(
-        self, option: str, offsets: Mapping[int, int], bounds: Mapping[TopicPartition, Bounds]
-    ) -> Mapping[TopicPartition, int]:
-        if -1 in offsets and len(self.partitions) == 1:
-            offsets = {0: offsets[-1]}
-        numbers = {part.partition for part in self.partitions}
-        if len(self._options.topics) > 1 or offsets.keys() != numbers:
-            raise _not_of_every_partition(option, len(self.partitions))
-        for part, bound in bounds.items():
-            if not bound.start <= offsets[part.partition] <= self._end_of(bound):
-                raise ConfigError(
-                    "the log does not have this offset",
-                    option=option,
-                    partition=part.partition,
-                    offset=offsets[part.partition],
-                    start=bound.start,
-                    end=self._end_of(bound),
-                )
-        return {part: offsets[part.partition] for part in self.partitions}
-
-
-def _not_of_every_partition(option: str, partitions: int) -> ConfigError:
-    return ConfigError(
-        "the offsets do not name every partition of one topic",
-        option=option,
-        partitions=partitions,
-        hint="write them as 0:42,1:7, or give a time, which applies to all partitions",
-    )
 
 
 async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:

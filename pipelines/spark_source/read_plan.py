@@ -156,7 +156,7 @@ def _check_goes_on(
     elif epoch_end is not None and at > epoch_end:
         problem = "the log was restored from a copy that is older than what the query has read"
     elif at < bound.start:
-        problem = "the log no longer holds what comes next for the query"
+        problem = "the log has removed the next records of the query"
     elif at < bound.deletes_dropped_to and at > 0:
         problem = "deletes that the query has not seen have aged out of the log"
     else:
@@ -249,7 +249,7 @@ async def _rest_of(log: Log, switch: TopicSwitch, begin: AppliedOffsets) -> Appl
         topic_id = await log.topic_id(switch.former)
     except LogRejected:
         raise PositionLost(
-            "the topic at whose offsets the query is was dropped before its end",
+            "the topic was dropped before the query reached its end",
             hint="start the query again with another checkpoint",
             topic=switch.topic,
             former=switch.former,

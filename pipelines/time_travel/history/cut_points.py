@@ -60,7 +60,7 @@ async def find_cut_point(
     does not reach it."""
     history = CommitIndex(log, pipeline)
     if isinstance(as_of, OffsetsAsOf):
-        ends = _parse_given(as_of, partitions, await log.bounds(partitions))
+        ends = given_offsets(as_of, await log.bounds(partitions))
     else:
         ends = await history.ends(as_of, partitions, is_recent=is_recent)
     cut_point = CutPoint(ends, str(as_of))
@@ -96,7 +96,7 @@ async def begun_at(
     else:
         as_of = parse_as_of(text, now_ms=now_ms)
         start = (
-            _parse_given(as_of, partitions, bounds)
+            given_offsets(as_of, bounds)
             if isinstance(as_of, OffsetsAsOf)
             else await CommitIndex(log, pipeline).begins(as_of, partitions)
         )
@@ -111,7 +111,7 @@ def check_order(start: Ends, end: Ends) -> None:
     lengths = [to - start[partition] for partition, to in end.items()]
     if min(lengths, default=0) < 0 and max(lengths, default=0) <= 0:
         raise ConfigError(
-            "the range ends before it begins",
+            "the end of the range is before its beginning",
             start=_describe(start),
             end=_describe(end),
             hint="choose an earlier begin or a later end",
@@ -188,13 +188,17 @@ async def _check_not_mixed(log: Log, pipeline: str, cut_point: CutPoint) -> None
                 )
 
 
-def _parse_given(
+def given_offsets(
     as_of: OffsetsAsOf,
-    partitions: Collection[TopicPartition],
     bounds: Mapping[TopicPartition, Bounds],
+    *,
+    has_open: bool = False,
+    **facts: str,
 ) -> dict[TopicPartition, int]:
-    topics = {partition.topic for partition in partitions}
-    by_number = {partition.partition: partition for partition in partitions}
+    """Returns the offsets of these partitions, which are those of one topic. Raises ConfigError if
+    one is missing or not in the log; `has_open`: records of open transactions count."""
+    topics = {partition.topic for partition in bounds}
+    by_number = {partition.partition: partition for partition in bounds}
     given = dict(as_of.offsets)
     if -1 in given and len(by_number) == 1:
         given = {next(iter(by_number)): given[-1]}
@@ -203,20 +207,24 @@ def _parse_given(
             "the offsets do not name every partition of one topic",
             hint="write them as 0:42,1:7, or give a time, which applies to all partitions",
             topics=sorted(topics),
-            partitions=len(partitions),
+            partitions=len(bounds),
+            **facts,
         )
-    ends = {by_number[number]: offset for number, offset in given.items()}
-    for partition, offset in ends.items():
-        if not bounds[partition].start <= offset <= bounds[partition].stable:
+    offsets = {by_number[number]: offset for number, offset in given.items()}
+    for partition, offset in offsets.items():
+        start = bounds[partition].start
+        end = bounds[partition].end if has_open else bounds[partition].stable
+        if not start <= offset <= end:
             raise ConfigError(
                 "the log does not have this offset",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=offset,
-                start=bounds[partition].start,
-                end=bounds[partition].stable,
+                start=start,
+                end=end,
+                **facts,
             )
-    return ends
+    return offsets
 
 
 LOOKED_AT = 20_000

@@ -164,5 +164,5 @@ def test_a_former_topic_may_go_once_the_stream_is_through_with_it(
     if is_finished:
         assert between(options, offsets, newest(options)) == [(".g2", 3)]
     else:
-        with pytest.raises(PositionLost, match="dropped before its end"):
+        with pytest.raises(PositionLost, match="dropped before the query reached its end"):
             between(options, offsets, newest(options))

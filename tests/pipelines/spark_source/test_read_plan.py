@@ -84,7 +84,7 @@ def test_compaction_may_not_pass_the_position_at_which_a_batch_ends(
 @pytest.mark.slow
 def test_a_batch_that_ends_before_it_begins_is_refused(served: ServedLog) -> None:
     assert stretches(served, start="stream=2", end="stream=2") == {}
-    with pytest.raises(ConfigError, match="ends before it begins"):
+    with pytest.raises(ConfigError, match="end of the range is before its beginning"):
         stretches(served, start="stream=2", end="stream=1")
 
 

@@ -7,14 +7,15 @@ import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import ConfigError, PositionLost
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.ingest.ingest import IngestLimits, ingest
 from headwater.pipelines.time_travel.history import commit_index
-from headwater.pipelines.time_travel.history.as_of import AsOf, before, parse_as_of
+from headwater.pipelines.time_travel.history.as_of import AsOf, OffsetsAsOf, before, parse_as_of
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     find_cut_point,
+    given_offsets,
     newest_cut_point,
 )
 from headwater.pipelines.time_travel.verify.keyed_diff import KeyedDiff
@@ -269,3 +270,39 @@ async def test_offsets_are_wanted_of_every_partition() -> None:
 
     with pytest.raises(ConfigError, match="every partition"):
         await at(world, parse_as_of("3", now_ms=NOW_MS))
+
+
+BOUNDS = Bounds(start=2, stable=7, end=9, cleaned_to=-1, deletes_dropped_to=-1)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "has_open", "problem"),
+    [
+        ({0: 2, 1: 7}, False, ""),
+        ({0: 2, 1: 9}, True, ""),
+        ({0: 2, 1: 8}, False, "the log does not have this offset"),
+        ({0: 1, 1: 7}, True, "the log does not have this offset"),
+        ({0: 2}, False, "the offsets do not name every partition of one topic"),
+        ({-1: 2}, False, "the offsets do not name every partition of one topic"),
+    ],
+)
+def test_offsets_are_those_of_every_partition_and_in_the_log(
+    offsets: dict[int, int], has_open: bool, problem: str
+) -> None:
+    bounds = {TopicPartition(TOPIC, number): BOUNDS for number in (0, 1)}
+
+    if problem:
+        with pytest.raises(ConfigError, match=problem):
+            given_offsets(OffsetsAsOf(offsets), bounds, has_open=has_open)
+        return
+    given = given_offsets(OffsetsAsOf(offsets), bounds, has_open=has_open)
+
+    assert given == {TopicPartition(TOPIC, number): at for number, at in offsets.items()}
+
+
+def test_one_offset_is_that_of_a_single_partition_and_never_of_two_topics() -> None:
+    one, other = TopicPartition(TOPIC, 0), TopicPartition("other", 0)
+
+    assert given_offsets(OffsetsAsOf({-1: 5}), {one: BOUNDS}) == {one: 5}
+    with pytest.raises(ConfigError, match="every partition of one topic"):
+        given_offsets(OffsetsAsOf({0: 5}), {one: BOUNDS, other: BOUNDS})

@@ -256,7 +256,7 @@ def test_the_command_plans_refuses_and_replays(tmp_path: Path, headwater: Any) -
     assert impossible.code == 2
     assert "cannot make a second copy" in impossible.remarks
     assert backwards.code == 2
-    assert "ends before it begins" in backwards.remarks
+    assert "end of the range is before its beginning" in backwards.remarks
     assert planned.code == 0
     assert "leave the table paused" in planned.data
     assert rows_of(tmp_path, "purchases") == before

@@ -132,7 +132,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", served:
 def test_a_topic_that_nobody_knows_is_an_error_in_words(
     spark: "SparkSession", served: ServedLog
 ) -> None:
-    with pytest.raises(Exception, match="its columns are unknown"):
+    with pytest.raises(Exception, match="the topic has no schema"):
         frame(spark, served, topic="shop.public.nothing")
 
 

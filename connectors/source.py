@@ -132,7 +132,7 @@ class SourceContext:
     clock: Clock
     report: Callable[[SourceReport], None]
     schema_changes: Mapping[str, str] = field(default_factory=dict)
-    """The policy per kind of change; `headwater.connectors.schema_policies` defines the kinds."""
+    """The policy per kind of change; `headwater.connectors.schema_changes` defines the kinds."""
     settle_ms: int = 30_000
     """How long a table with a changed schema must be quiet before it is read again."""
     free_space: Callable[[], Sequence[FreeSpace]] = tuple

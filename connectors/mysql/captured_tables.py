@@ -14,7 +14,7 @@ from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, 
 from headwater.connectors.mysql.server.connection import MysqlConnection
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
 from headwater.connectors.mysql.snapshot.rows_beside_stream import RowsBesideStream
-from headwater.connectors.mysql.snapshot.table_progress import (
+from headwater.connectors.mysql.snapshot.table_jobs import (
     FORM,
     PROGRESS,
     MysqlTableProgress,

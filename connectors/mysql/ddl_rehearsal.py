@@ -10,17 +10,6 @@ from uuid import uuid4
 
 import pymysql
 
-from headwater.connectors.ddl_forecast import (
-    ANOTHER_NAME,
-    FOLLOWED,
-    LEFT_OUT,
-    NEW_TOPIC,
-    READ_AGAIN,
-    not_captured,
-    not_there,
-    with_cost,
-    without_rows,
-)
 from headwater.connectors.mysql.captured_tables import without_key
 from headwater.connectors.mysql.resume_check import check_requirements
 from headwater.connectors.mysql.schema_history.alter_table import (
@@ -53,7 +42,18 @@ from headwater.connectors.mysql.types.column_definition import (
     TIMES,
     ColumnDefinition,
 )
-from headwater.connectors.schema_policies import CHANGE_ROWS
+from headwater.connectors.schema_changes import (
+    ANOTHER_NAME,
+    CHANGE_ROWS,
+    FOLLOWED,
+    LEFT_OUT,
+    NEW_TOPIC,
+    READ_AGAIN,
+    not_captured,
+    not_there,
+    with_cost,
+    without_rows,
+)
 from headwater.connectors.source import NEW_KEY, DdlOutcome, SourceContext
 from headwater.core_log.foundation.errors import ConfigError, SourceRejected
 from headwater.core_log.model.table_schema import TableId

@@ -71,7 +71,7 @@ class MysqlSource:
         return {each.table: each.rows_estimate for each in tables if not each.problem}
 
     def parts_of(self, table: TableId) -> Sequence[str]:
-        from headwater.connectors.mysql.snapshot.table_progress import form_part, progress_part
+        from headwater.connectors.mysql.snapshot.table_jobs import form_part, progress_part
 
         return progress_part(table), form_part(table)
 

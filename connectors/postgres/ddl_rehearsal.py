@@ -6,17 +6,6 @@ from typing import Any
 
 from psycopg import sql
 
-from headwater.connectors.ddl_forecast import (
-    FOLLOWED,
-    IN_PLACE,
-    LEFT_OUT,
-    NEW_TOPIC,
-    READ_AGAIN,
-    not_captured,
-    not_there,
-    with_cost,
-    without_rows,
-)
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
 from headwater.connectors.postgres.ddl_statement import AlterTable, parse_ddl
 from headwater.connectors.postgres.discovery import DiscoveredTables, look, open_connection
@@ -34,6 +23,17 @@ from headwater.connectors.postgres.schema_history.table_definition import (
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.chunk_planner import estimate_of
+from headwater.connectors.schema_changes import (
+    FOLLOWED,
+    IN_PLACE,
+    LEFT_OUT,
+    NEW_TOPIC,
+    READ_AGAIN,
+    not_captured,
+    not_there,
+    with_cost,
+    without_rows,
+)
 from headwater.connectors.source import NEW_KEY, DdlOutcome, SourceContext
 from headwater.core_log.model.table_schema import TableSchema
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from headwater.connectors.ddl_forecast import (
+from headwater.connectors.schema_changes import (
     ANOTHER_NAME,
     NO_CONSTRAINTS,
     has_foreign_key,

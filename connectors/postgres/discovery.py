@@ -10,9 +10,15 @@ from headwater.connectors.postgres.catalog import CapturedTable, Catalog
 from headwater.connectors.postgres.publication import manage, published_tables
 from headwater.connectors.postgres.publication.published_tables import Publication, publication_name
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable, refused_of
-from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
+from headwater.connectors.postgres.server.connection import (
+    PgConnection,
+    connect,
+    in_our_words,
+    member_list,
+    quote,
+    table_list,
+)
 from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
-from headwater.connectors.postgres.server.sql_identifiers import member_list, quote, table_list
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import replication_slot
 from headwater.connectors.postgres.types.type_map import TypeMap

@@ -7,9 +7,9 @@ from dataclasses import replace
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.events.row_keys import KeyHistory
 from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
-from headwater.connectors.postgres.server.sql_identifiers import quoted_table
+from headwater.connectors.postgres.server.connection import quoted_table
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
-from headwater.connectors.schema_policies import CHANGE_KEY
+from headwater.connectors.schema_changes import CHANGE_KEY
 from headwater.core_log.foundation.errors import Diagnostic, first_names
 from headwater.core_log.model.changes import Phase, Positions, Replacement
 from headwater.core_log.model.table_schema import TableId

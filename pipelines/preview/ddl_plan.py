@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headwater.connectors.ddl_forecast import LEFT_OUT
+from headwater.connectors.schema_changes import LEFT_OUT
 from headwater.connectors.source import NEW_KEY, DdlOutcome, Rehearsing
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded

@@ -7,7 +7,7 @@ from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.event import CRC_BYTES, HEADER_BYTES
 from headwater.connectors.mysql.binlog.json_document import json_text
 from headwater.connectors.mysql.binlog.rows import RowsEvent, read_rows
-from headwater.connectors.mysql.kernels.plain import PlainMysqlKernels
+from headwater.connectors.mysql.kernels.kernels import PlainMysqlKernels
 from headwater.core_log.foundation.errors import DecodeError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mysql"

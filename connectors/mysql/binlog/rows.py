@@ -15,7 +15,7 @@ from headwater.connectors.mysql.binlog.byte_reader import (
     inflate,
 )
 from headwater.connectors.mysql.binlog.event import EventType
-from headwater.connectors.mysql.binlog.partial_updates import whole_updates
+from headwater.connectors.mysql.binlog.json_document import whole_updates
 from headwater.connectors.mysql.binlog.table_map import (
     BLOB_COMPRESSED,
     NEWDECIMAL,

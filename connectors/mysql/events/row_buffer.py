@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.mysql.binlog.rows import RowChange, RowsEvent, read_rows
-from headwater.connectors.mysql.kernels.kernels import MysqlKernels
-from headwater.connectors.mysql.kernels.selection import chosen_kernels
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels, chosen_kernels
 from headwater.connectors.mysql.server.catalog import MysqlTable, rows_of
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from headwater.core_log.model.changes import (

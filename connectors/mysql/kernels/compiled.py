@@ -18,11 +18,11 @@ from headwater.connectors.mysql.kernels.kernels import (
     PACKET_HEAD_BYTES,
     CellSpans,
     Packets,
+    PlainMysqlKernels,
     RowLayout,
     RowSpans,
     missing_of,
 )
-from headwater.connectors.mysql.kernels.plain import PlainMysqlKernels
 from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of

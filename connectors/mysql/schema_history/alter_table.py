@@ -5,8 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from headwater.connectors.ddl_forecast import has_foreign_key, not_one_alter_table, several_actions
 from headwater.connectors.mysql.schema_history.mysql_statement import TOKEN, Name
+from headwater.connectors.schema_changes import (
+    has_foreign_key,
+    not_one_alter_table,
+    several_actions,
+)
 
 PAGE = "docs/mysql.md"
 BEFORE_TABLE = {"ONLINE", "OFFLINE", "IGNORE"}

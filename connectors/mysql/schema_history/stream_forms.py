@@ -14,7 +14,7 @@ from headwater.connectors.mysql.types.column_definition import (
     definition_from_log,
     is_logged_as,
 )
-from headwater.connectors.schema_policies import (
+from headwater.connectors.schema_changes import (
     ADD_COLUMN,
     CHANGE_KEY,
     CHANGE_ROWS,

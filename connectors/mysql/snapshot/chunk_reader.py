@@ -1,5 +1,6 @@
-"""Reads one chunk of rows in a snapshot that shows everything up to a position of the stream."""
+"""Reads a chunk of rows, by its SELECT, in a snapshot that shows all up to a stream position."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,10 +9,15 @@ from threading import Event
 
 import pyarrow as pa
 
-from headwater.connectors.mysql.kernels.kernels import MysqlKernels
-from headwater.connectors.mysql.kernels.selection import chosen_kernels
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels, chosen_kernels
 from headwater.connectors.mysql.position import BinlogPosition
-from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, rows_of
+from headwater.connectors.mysql.server.catalog import (
+    MysqlCatalog,
+    MysqlTable,
+    identifier,
+    rows_of,
+    text_literal,
+)
 from headwater.connectors.mysql.server.connection import (
     DEFINITION_CHANGED,
     MysqlConnection,
@@ -26,12 +32,9 @@ from headwater.connectors.mysql.server.server_identity import (
     identify,
 )
 from headwater.connectors.mysql.server.text_rows import TextRows
-from headwater.connectors.mysql.snapshot.chunk_query import (
-    bound_query,
-    chunk_query,
-    key_cells,
-)
-from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.connectors.mysql.types.column_definition import ColumnDefinition, text_decoder
+from headwater.connectors.mysql.types.column_plan import inet6_text
+from headwater.core_log.foundation.errors import DecodeError, SourceRejected, SourceUnavailable
 
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 MARIADB_SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
@@ -42,6 +45,14 @@ PAUSE_S, TRIES_MAX = 0.002, 5_000
 OWNED = "SELECT @@global.gtid_owned"
 ANONYMOUS = "SHOW GLOBAL STATUS LIKE 'Ongoing_anonymous_transaction_count'"
 """MySQL counts transactions without a GTID from before they are logged until they are visible."""
+
+NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+NUMBERS = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double",
+           "year"}  # fmt: skip
+TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
+BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+BY_NUMBER = {"bit", "enum", "set"}
+"""Types that are ordered by a number, which is compared."""
 
 
 class FormChanged(Exception):
@@ -150,7 +161,7 @@ def read_bound(
     kernels = chosen_kernels()
     with in_our_words("the rows cannot be read", table=str(table.table)), _form_is_checked():
         last = None
-        for block in connection.blocks(bound_query(table, after, rows=rows), kernels):
+        for block in connection.blocks(_bound_query(table, after, rows=rows), kernels):
             cells = [column[-1].as_py() for column in block.columns(len(table.schema.key), kernels)]
             last = tuple(b"" if cell is None else cell for cell in cells)
     return last
@@ -180,7 +191,7 @@ def read_blocks(
     for block in blocks:
         cells = block.columns(len(table.plans), kernels)
         batches.append(batch_of(table, cells))
-        last = key_cells(table, [column[-1].as_py() for column in cells])
+        last = _key_cells(table, [column[-1].as_py() for column in cells])
     schema = table.schema.arrow
     if not batches:
         nothing = [pa.nulls(0, each.type) for each in schema]
@@ -227,3 +238,107 @@ def visible_end(connection: MysqlConnection, server: MysqlServer) -> FilePositio
         "the position of a snapshot cannot be known: the server commits without a pause",
         hint="try again when it is less busy, or set gtid_mode = ON",
     )
+
+
+def chunk_query(
+    table: MysqlTable,
+    after: Sequence[bytes] | None,
+    upto: Sequence[bytes] | None = None,
+    *,
+    rows: int,
+) -> str:
+    """Returns the SELECT; `after` and `upto` have the key's cells of the row before the first, and
+    of the last one. Without `upto` it has so many rows."""
+    asked = ", ".join(plan.asked.format(identifier(plan.column.name)) for plan in table.plans)
+    name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
+    where, order = _range(table, after, upto)
+    limit = f" LIMIT {rows}" if upto is None else ""
+    return f"SELECT {asked} FROM {name}{where} ORDER BY {order}{limit}"
+
+
+def _bound_query(table: MysqlTable, after: Sequence[bytes] | None, *, rows: int) -> str:
+    """Returns the SELECT of the key of the last row of a chunk, of which there may be none."""
+    plans = [plan for column in table.schema.key for plan in table.plans
+             if plan.column.name == column]  # fmt: skip
+    asked = ", ".join(plan.asked.format(identifier(plan.column.name)) for plan in plans)
+    name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
+    where, order = _range(table, after, None)
+    return f"SELECT {asked} FROM {name}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1}"
+
+
+def _range(
+    table: MysqlTable, after: Sequence[bytes] | None, upto: Sequence[bytes] | None
+) -> tuple[str, str]:
+    """Returns the condition, and the columns to order by."""
+    key = [_definition(table, column) for column in table.schema.key]
+    bounds = [
+        _beyond(key, cells, sign)
+        for cells, sign in ((after, ">"), (upto, "<"))
+        if cells is not None
+    ]
+    where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+    return where, ", ".join(map(_ordered, key))
+
+
+def whole_query(table: MysqlTable) -> str:
+    asked = ", ".join(plan.asked.format(identifier(plan.column.name)) for plan in table.plans)
+    name = f"{identifier(table.table.namespace)}.{identifier(table.table.name)}"
+    return f"SELECT {asked} FROM {name}"
+
+
+def _key_cells(table: MysqlTable, row: Sequence[bytes | None]) -> tuple[bytes, ...]:
+    names = table.schema.names
+    cells = [row[names.index(column)] for column in table.schema.key]
+    return tuple(b"" if cell is None else cell for cell in cells)
+
+
+def _definition(table: MysqlTable, column: str) -> ColumnDefinition:
+    return next(each for each in table.definitions if each.name == column)
+
+
+def _ordered(definition: ColumnDefinition) -> str:
+    name = identifier(definition.name)
+    return f"CAST({name} AS UNSIGNED)" if definition.data_type in BY_NUMBER else name
+
+
+def _beyond(key: Sequence[ColumnDefinition], cells: Sequence[bytes], sign: str) -> str:
+    """Returns the comparison of rows, written out: older servers use no index for the short form.
+    The row itself is among those up to it, and not among those after it."""
+    if len(cells) != len(key):
+        raise DecodeError("the progress of a snapshot has another key than its table")
+    columns, literals = list(map(_ordered, key)), list(map(_literal, key, cells))
+    last = len(key) - 1
+    parts = []
+    for at in range(len(key)):
+        same = [f"{columns[before]} = {literals[before]}" for before in range(at)]
+        compare = "<=" if at == last and sign == "<" else sign
+        parts.append(" AND ".join([*same, f"{columns[at]} {compare} {literals[at]}"]))
+    first = f"{columns[0]} {sign}= {literals[0]} AND " if last else ""
+    return f"{first}({' OR '.join(f'({part})' for part in parts)})"
+
+
+def _literal(definition: ColumnDefinition, cell: bytes) -> str:
+    kind = definition.data_type
+    if kind in NUMBERS:
+        if not NUMBER.fullmatch(cell):
+            raise DecodeError("a cell of a key is no number")
+        return cell.decode()
+    if kind == "bit":
+        return str(int.from_bytes(cell, "big"))
+    if kind in ("enum", "set"):
+        return str(_label_number(definition, cell))
+    if kind in TEXTS:
+        return f"_{definition.charset} X'{cell.hex()}'"
+    if kind in BYTES:
+        return f"X'{cell.hex()}'"
+    if kind == "inet6":
+        return text_literal(inet6_text(cell))
+    return text_literal(cell.decode("ascii"))
+
+
+def _label_number(definition: ColumnDefinition, cell: bytes) -> int:
+    text = text_decoder(definition.charset, column=definition.name)(cell)
+    if definition.data_type == "enum":
+        return definition.labels.index(text) + 1 if text in definition.labels else 0
+    chosen = set(filter(None, text.split(",")))
+    return sum(1 << at for at, label in enumerate(definition.labels) if label in chosen)

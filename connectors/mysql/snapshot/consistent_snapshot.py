@@ -11,7 +11,7 @@ from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.transport import BinlogTransport, DumpStart
 from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
-from headwater.connectors.mysql.kernels.selection import chosen_kernels
+from headwater.connectors.mysql.kernels.kernels import chosen_kernels
 from headwater.connectors.mysql.position import STREAM, BinlogPosition, stored_position
 from headwater.connectors.mysql.resume_check import check_requirements
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
@@ -28,7 +28,6 @@ from headwater.connectors.mysql.server.server_identity import (
     identify,
 )
 from headwater.connectors.mysql.settings import MysqlSettings
-from headwater.connectors.mysql.snapshot.chunk_query import whole_query
 from headwater.connectors.mysql.snapshot.chunk_reader import (
     ISOLATION,
     MARIADB_SNAPSHOT,
@@ -38,6 +37,7 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
     batch_of,
     binlog_snapshot,
     shows_all_logged,
+    whole_query,
 )
 from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.connectors.source import SourceContext, SourceSnapshot

@@ -22,13 +22,11 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
 from headwater.connectors.mysql.snapshot.locked_snapshot import LockedSnapshot
 from headwater.connectors.mysql.snapshot.snapshot_rows import completion_of, read_changes
 from headwater.connectors.mysql.snapshot.table_jobs import (
+    MysqlTableProgress,
     StreamedWindow,
     TableJob,
     WorkSignal,
     estimate_of,
-)
-from headwater.connectors.mysql.snapshot.table_progress import (
-    MysqlTableProgress,
     form_part,
     form_text,
     progress_part,
@@ -37,7 +35,7 @@ from headwater.connectors.mysql.snapshot.table_readers import TableReaders
 from headwater.connectors.mysql.snapshot.whole_table import (
     truncation_before_rows,
 )
-from headwater.connectors.schema_policies import held_by_kind
+from headwater.connectors.schema_changes import held_by_kind
 from headwater.connectors.snapshot.reread_limits import RereadEstimate, begun_by
 from headwater.connectors.snapshot.time_window import PausedSnapshots
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext

@@ -1,12 +1,12 @@
 """A column as the catalogue declares it, and the form in which the binary log must have it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headwater.connectors.mysql.binlog import table_map as wire
 from headwater.connectors.mysql.binlog.table_map import TableMap, WireColumn
-from headwater.connectors.mysql.types import charsets
+from headwater.core_log.foundation.errors import SourceRejected
 
 INTEGER_TYPES = {
     "tinyint": wire.TINY, "smallint": wire.SHORT, "mediumint": wire.INT24, "int": wire.LONG,
@@ -38,6 +38,45 @@ TEXTS = {size: name for name, size in TEXT_LENGTHS.items() if "text" in name}
 BLOBS = {size: name for name, size in TEXT_LENGTHS.items() if "blob" in name}
 VECTOR_BYTES = 4
 """Bytes of each number of a vector, which MariaDB logs as bytes."""
+
+CODECS = {
+    "utf8mb4": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8": "utf-8",
+    "ascii": "ascii",
+    "latin2": "iso8859_2",
+    "latin5": "iso8859_9",
+    "latin7": "iso8859_13",
+    "greek": "iso8859_7",
+    "hebrew": "iso8859_8",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1256": "cp1256",
+    "cp1257": "cp1257",
+    "cp850": "cp850",
+    "cp852": "cp852",
+    "cp866": "cp866",
+    "koi8r": "koi8_r",
+    "koi8u": "koi8_u",
+    "gbk": "gbk",
+    "gb2312": "gb2312",
+    "gb18030": "gb18030",
+    "big5": "big5",
+    "sjis": "cp932",
+    "cp932": "cp932",
+    "ujis": "euc_jp",
+    "euckr": "euc_kr",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+    "ucs2": "utf-16-be",
+}
+"""latin1 is cp1252, but every byte means something."""
+LATIN1 = "".join(
+    bytes([code]).decode("cp1252", errors="replace").replace("\ufffd", chr(code))
+    for code in range(256)
+)
+Decode = Callable[[bytes], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +115,7 @@ class ColumnDefinition:
                  "varchar", "binary", "varbinary", "bit", "enum", "set", "vector"}  # fmt: skip
         if self.data_type not in known:
             return f"column {self.name} has the unsupported type {self.data_type}"
-        if self.charset and not charsets.knows(self.charset):
+        if self.charset and not _is_known(self.charset):
             return f"column {self.name} has the unsupported character set {self.charset}"
         return ""
 
@@ -138,7 +177,7 @@ class ColumnDefinition:
     def _has_labels(self, column: WireColumn) -> bool:
         if column.real_type != (wire.ENUM if self.data_type == "enum" else wire.SET):
             return False
-        decode = charsets.text_decoder(self.charset, column=self.name)
+        decode = text_decoder(self.charset, column=self.name)
         found = tuple(decode(label) for label in column.labels or ())
         return found == self.labels
 
@@ -207,9 +246,9 @@ def _other(column: WireColumn) -> ColumnDefinition | None:
 
 def _labelled(column: WireColumn, charset: str) -> ColumnDefinition | None:
     data_type = "enum" if column.real_type == wire.ENUM else "set"
-    if column.labels is None or not charset or not charsets.knows(charset):
+    if column.labels is None or not charset or not _is_known(charset):
         return None
-    decode = charsets.text_decoder(charset, column=column.name or "")
+    decode = text_decoder(charset, column=column.name or "")
     labels = tuple(decode(each) for each in column.labels)
     quoted = ",".join("'" + each.replace("'", "''") + "'" for each in labels)
     return _defined(column, data_type, f"({quoted})", charset=charset, labels=labels)
@@ -233,3 +272,30 @@ def _text(column: WireColumn, charset: str, *, is_mariadb: bool) -> ColumnDefini
     length = "" if kind in (wire.BLOB, wire.BLOB_COMPRESSED) else f"({size})"
     known = "" if is_bytes else charset
     return _defined(column, data_type, f"{length}{more}", charset=known, octets=size)
+
+
+def _is_known(charset: str) -> bool:
+    return charset == "latin1" or charset in CODECS
+
+
+def text_decoder(charset: str, *, column: str) -> Decode:
+    """Returns the decoder; it raises for bytes that are no text of the character set."""
+    if charset == "latin1":
+        return lambda data: data.decode("latin-1").translate(TRANSLATED)
+    codec = CODECS[charset]
+
+    def decode(data: bytes) -> str:
+        try:
+            return data.decode(codec)
+        except UnicodeDecodeError:
+            raise SourceRejected(
+                "a text is not valid in the character set of its column",
+                column=column,
+                charset=charset,
+                hint="correct the text, or convert the column to VARBINARY",
+            ) from None
+
+    return decode
+
+
+TRANSLATED = {code: char for code, char in enumerate(LATIN1) if chr(code) != char}

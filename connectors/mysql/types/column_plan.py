@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.connectors.mysql.binlog.wire_columns import days_of, moments_of
-from headwater.connectors.mysql.kernels.selection import chosen_kernels
-from headwater.connectors.mysql.types.charsets import text_decoder
-from headwater.connectors.mysql.types.column_definition import ColumnDefinition
+from headwater.connectors.mysql.kernels.kernels import chosen_kernels
+from headwater.connectors.mysql.types.column_definition import ColumnDefinition, text_decoder
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import Column

@@ -13,8 +13,8 @@ from headwater.connectors.postgres.server.connection import (
     connect,
     in_our_words,
     parameters_of,
+    quote,
 )
-from headwater.connectors.postgres.server.sql_identifiers import quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot.resume_check import identify
 from headwater.connectors.postgres.wal.stream import check_origin

@@ -32,7 +32,7 @@ from headwater.connectors.postgres.schema_history.table_renames import NOBODY, T
 from headwater.connectors.postgres.server.connection import in_our_words
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from headwater.connectors.postgres.wal.wal_batch import Relation, RowChanges
-from headwater.connectors.schema_policies import CHANGE_KEY, CHANGE_TYPE, RENAMED
+from headwater.connectors.schema_changes import CHANGE_KEY, CHANGE_TYPE, RENAMED
 from headwater.connectors.source import FormCheck, anything_goes
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.foundation.name_patterns import Patterns

@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
-from headwater.connectors.postgres.server.sql_identifiers import quoted_table
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words, quoted_table
 from headwater.core_log.foundation.errors import Diagnostic, first_names
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId

@@ -22,8 +22,9 @@ from headwater.connectors.postgres.server.connection import (
     RIGHTS,
     PgConnection,
     in_our_words,
+    member_list,
+    quote,
 )
-from headwater.connectors.postgres.server.sql_identifiers import member_list, quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId

@@ -25,7 +25,7 @@ from headwater.connectors.postgres.schema_history.table_definition import (
 from headwater.connectors.postgres.server.connection import PgConnection
 from headwater.connectors.postgres.snapshot import progress
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
-from headwater.connectors.schema_policies import allows_in_place
+from headwater.connectors.schema_changes import allows_in_place
 from headwater.connectors.source import SourceContext
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.table_schema import TableId

@@ -14,7 +14,7 @@ from headwater.connectors.postgres.schema_history.enum_labels import (
     may_have_changed,
 )
 from headwater.connectors.postgres.server.connection import in_our_words
-from headwater.connectors.schema_policies import (
+from headwater.connectors.schema_changes import (
     ADD_COLUMN,
     CHANGE_KEY,
     CHANGE_ROWS,
@@ -286,7 +286,7 @@ class Cause(NamedTuple):
 
     why: str
     kinds: tuple[str, ...]
-    """Those of `headwater.connectors.schema_policies`."""
+    """Those of `headwater.connectors.schema_changes`."""
     is_in_place: bool = False
     """The ids of the columns, and the values of older rows, tell all of it."""
     added: tuple[int, ...] = ()

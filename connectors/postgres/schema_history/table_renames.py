@@ -9,7 +9,7 @@ from headwater.connectors.postgres.events.row_keys import KeyHistory
 from headwater.connectors.postgres.schema_history import table_definition
 from headwater.connectors.postgres.schema_history.table_definition import TableForm
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from headwater.connectors.schema_policies import CHANGE_KEY
+from headwater.connectors.schema_changes import CHANGE_KEY
 from headwater.core_log.model.changes import Positions
 
 logger = logging.getLogger(__name__)

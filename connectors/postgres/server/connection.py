@@ -1,7 +1,7 @@
 """Connections to PostgreSQL with this source's settings, and the server's errors as ours."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeGuard
 
@@ -26,6 +26,7 @@ from headwater.core_log.foundation.errors import (
     SourceUnavailable,
 )
 from headwater.core_log.foundation.tcp_keepalive import libpq_options
+from headwater.core_log.model.table_schema import TableId
 
 PgConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -234,3 +235,22 @@ def broken_off(error: SourceRejected) -> SourceUnavailable:
         table=error.facts["table"],
         why=error.statement,
     )
+
+
+def quote(name: str) -> str:
+    """Returns the identifier in quotes, so that case and keywords do not matter."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(table: TableId) -> str:
+    return f"{quote(table.namespace)}.{quote(table.name)}"
+
+
+def table_list(tables: Iterable[TableId]) -> str:
+    return ", ".join(map(quoted_table, sorted(tables)))
+
+
+def member_list(tables: Iterable[TableId]) -> str:
+    """Returns the list with ONLY: the server would otherwise add or drop inheriting tables, which
+    are listed separately."""
+    return ", ".join(f"ONLY {quoted_table(each)}" for each in sorted(tables))

@@ -12,10 +12,14 @@ from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.discovery import look, open_connection
 from headwater.connectors.postgres.events.event_metadata import SourceOrigin
 from headwater.connectors.postgres.publication.published_tables import publication_name
-from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
+from headwater.connectors.postgres.server.connection import (
+    PgConnection,
+    connect,
+    in_our_words,
+    quote,
+)
 from headwater.connectors.postgres.server.lsn import EPOCH, lsn_text, parse_lsn
 from headwater.connectors.postgres.server.lsn import PgSnapshot as Seen
-from headwater.connectors.postgres.server.sql_identifiers import quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot.heartbeat import ASKED_PREFIX
 from headwater.connectors.postgres.slot.replication_slot import (

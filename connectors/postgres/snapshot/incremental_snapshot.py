@@ -29,7 +29,7 @@ from headwater.connectors.postgres.snapshot.progress import PREFIX, Pages, Table
 from headwater.connectors.postgres.snapshot.rereads import Rereads
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
-from headwater.connectors.schema_policies import CHANGE_KEY
+from headwater.connectors.schema_changes import CHANGE_KEY
 from headwater.connectors.snapshot.time_window import PausedSnapshots
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import Control

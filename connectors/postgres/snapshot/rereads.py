@@ -11,7 +11,7 @@ from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJob
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint
-from headwater.connectors.schema_policies import held_by_kind
+from headwater.connectors.schema_changes import held_by_kind
 from headwater.connectors.snapshot.reread_limits import RereadEstimate, begun_by
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, source_times

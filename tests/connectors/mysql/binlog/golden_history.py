@@ -13,8 +13,7 @@ from headwater.connectors.mysql.binlog.decoder import BinlogDecoder, Decoded
 from headwater.connectors.mysql.binlog.json_document import TEXT_DOCUMENT
 from headwater.connectors.mysql.binlog.rows import RowChange, RowsEvent, read_rows
 from headwater.connectors.mysql.binlog.table_map import TableMap
-from headwater.connectors.mysql.kernels.kernels import MysqlKernels
-from headwater.connectors.mysql.kernels.plain import PlainMysqlKernels
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels, PlainMysqlKernels
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "mysql"

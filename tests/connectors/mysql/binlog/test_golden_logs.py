@@ -12,7 +12,7 @@ from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.event import CRC_BYTES, HEADER_BYTES
 from headwater.connectors.mysql.binlog.json_document import json_text
 from headwater.connectors.mysql.binlog.rows import RowsEvent
-from headwater.connectors.mysql.kernels.selection import kernels_of
+from headwater.connectors.mysql.kernels.kernels import kernels_of
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.foundation.speed import Speed
 from tests.connectors.mysql.binlog.golden_history import (

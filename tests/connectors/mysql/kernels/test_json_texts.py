@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.connectors.mysql.kernels.json_texts import write_documents
-from headwater.connectors.mysql.kernels.kernels import MysqlKernels
-from headwater.connectors.mysql.kernels.selection import kernels_of
+from headwater.connectors.mysql.kernels.kernels import MysqlKernels, kernels_of
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.rows.arrow_buffers import bytes_and_offsets
 from tests.connectors.mysql.kernels.json_writer import document_of

@@ -5,8 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.mysql.kernels.kernels import MysqlKernels, RowLayout, with_slack
-from headwater.connectors.mysql.kernels.selection import LazyMysqlKernels, kernels_of
+from headwater.connectors.mysql.kernels.kernels import (
+    LazyMysqlKernels,
+    MysqlKernels,
+    RowLayout,
+    kernels_of,
+    with_slack,
+)
 
 FAST, PLAIN = kernels_of("fast"), kernels_of("python")
 WIDTHS = st.sampled_from([1, 2, 3, 8, -1, -2, -4])

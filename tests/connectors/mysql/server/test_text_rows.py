@@ -9,8 +9,7 @@ import numpy as np
 import pymysql
 import pytest
 
-from headwater.connectors.mysql.kernels.kernels import PACKET_BYTES_MAX
-from headwater.connectors.mysql.kernels.selection import kernels_of
+from headwater.connectors.mysql.kernels.kernels import PACKET_BYTES_MAX, kernels_of
 from headwater.connectors.mysql.server import text_rows
 from headwater.connectors.mysql.server.text_rows import blocks_of
 from headwater.core_log.foundation.errors import DecodeError

@@ -5,8 +5,7 @@ import pyarrow as pa
 from headwater.connectors.mysql.server.catalog import MysqlTable
 from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlSnapshotPoint
 from headwater.connectors.mysql.snapshot.chunk_reader import MysqlChunk
-from headwater.connectors.mysql.snapshot.table_jobs import TableJob
-from headwater.connectors.mysql.snapshot.table_progress import MysqlTableProgress
+from headwater.connectors.mysql.snapshot.table_jobs import MysqlTableProgress, TableJob
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
 TABLE = MysqlTable(TableSchema(TableId("shop", "t"), (), ()), (), (), (), ())

@@ -4,7 +4,7 @@ import pytest
 
 from headwater.connectors.mysql.binlog.decoder import BinlogDecoder
 from headwater.connectors.mysql.binlog.rows import RowsEvent, read_rows
-from headwater.connectors.mysql.kernels.selection import kernels_of
+from headwater.connectors.mysql.kernels.kernels import kernels_of
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, identifier
 from headwater.connectors.mysql.server.connection import connect
 from headwater.connectors.mysql.snapshot.chunk_reader import read_blocks

@@ -6,8 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from headwater.connectors.postgres.publication import manage
-from headwater.connectors.postgres.server import sql_identifiers
-from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.server.connection import connect, quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.core_log.foundation.errors import SourceRejected
@@ -66,7 +65,7 @@ async def test_a_table_that_inherits_comes_and_goes_by_itself(guest: Guest) -> N
 
 async def test_one_for_all_tables_is_left_as_it_is(guest: Guest) -> None:
     guest.execute(TABLES)
-    guest.publish(name=sql_identifiers.quote(NAME))
+    guest.publish(name=quote(NAME))
 
     assert await kept(guest.owner, ORDERS) == []
     assert await kept(guest.url, ORDERS) == []
@@ -114,7 +113,7 @@ async def test_a_given_one_is_never_changed(guest: Guest) -> None:
 
     with pytest.raises(SourceRejected, match="the publication does not exist"):
         await kept(guest.owner, ORDERS, publication=never)
-    guest.execute(f"CREATE PUBLICATION {sql_identifiers.quote(NAME)} FOR TABLE orders")
+    guest.execute(f"CREATE PUBLICATION {quote(NAME)} FOR TABLE orders")
     with pytest.raises(SourceRejected, match="does not send all") as refused:
         await kept(guest.owner, ORDERS, ITEMS, publication=never)
     guest.execute(*sql_of(refused.value).split("; ALTER")[:1])

@@ -109,8 +109,8 @@ class FileChange(Enum):
     """The change of a file of which a part was read."""
 
     SAME = "reading goes on where it stopped"
-    SHORTER = "it was cut and begins again"
-    REWRITTEN = "what had been taken has changed"
+    SHORTER = "the file was cut and begins again"
+    REWRITTEN = "the rows that were read have changed"
 
 
 def verdict(

@@ -216,4 +216,4 @@ class CapturedTables:
 def without_key(table: MysqlTable) -> MysqlTable:
     """Returns a table that has lost the key of its topic, with that as its problem."""
     hint = f"add a primary key, or name unique columns: keys: {{{table.table}: [...]}}"
-    return replace(table, problem="it has no key any more", hint=hint)
+    return replace(table, problem="the table has no key any more", hint=hint)

@@ -31,7 +31,7 @@ KNOWN = {
         ANOTHER_NAME,
     ),
     r"SET\s+UNLOGGED": ("read again", "it is left out, and read again once it is logged again"),
-    r"SET\s+LOGGED": ("followed", "what a table is that was captured already"),
+    r"SET\s+LOGGED": ("followed", "a captured table is logged already"),
     r"(ADD\s+(CONSTRAINT\s+\S+\s+)?)?FOREIGN\s+KEY": (
         "followed",
         NO_CONSTRAINTS,
@@ -52,7 +52,7 @@ KNOWN = {
     r"OWNER\s+TO": ("followed", "our role needs SELECT"),
     r"(ENABLE|DISABLE|FORCE|NO\s+FORCE)\s": (
         "followed",
-        "what triggers and rules write is in the stream like all else",
+        "writes of triggers and rules are in the stream like all others",
     ),
     r"(NO\s+)?INHERIT\s": ("followed", "rows of children are their own tables'"),
     r"(NOT\s+)?OF\b|CLUSTER\s|SET\s+WITHOUT|SET\s+TABLESPACE|SET\s+ACCESS": (

@@ -48,13 +48,13 @@ WHERE table_schema = coalesce(:namespace, database()) AND table_name = :name
 
 
 REASONS: dict[str | int | None, str] = {
-    "42501": "our user has no right to read it",
-    1142: "our user has no right to read it",
+    "42501": "our user has no right to read the table",
+    1142: "our user has no right to read the table",
     1143: "our user has no right to read all of its columns",
-    "42P01": "it is not there any more",
-    "42703": "a column is not there any more",
-    1146: "it is not there any more",
-    1054: "a column is not there any more",
+    "42P01": "the table does not exist any more",
+    "42703": "a column does not exist any more",
+    1146: "the table does not exist any more",
+    1054: "a column does not exist any more",
 }
 """Reasons by PostgreSQL's and MySQL's error codes."""
 
@@ -370,7 +370,7 @@ def _reason_of(error: BaseException) -> str:
     codes = [getattr(error, "sqlstate", None), *error.args[:1]]
     known = [REASONS[code] for code in codes if code in REASONS]
     if not known and str(error).startswith(("no such table", "no such column")):  # SQLite's
-        known = ["it, or a column, is not there any more"]
+        known = ["the table, or a column, does not exist any more"]
     return next(iter(known), "")
 
 

@@ -163,7 +163,7 @@ class StreamForms:
         """The log does not tell which unique index `keys` names, nor which table of MariaDB keeps
         its former rows, in two columns more."""
         if written.schema.key:
-            return "it has no primary key"
+            return "the table has no primary key"
         new = [each.name for each in definitions if each.name not in by_name]
         return f"{new[0]} may be a column of system versioning" if new and self.is_mariadb else ""
 

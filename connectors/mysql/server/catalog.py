@@ -45,7 +45,7 @@ MARIADB_COLLATIONS = (
 LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 ESCAPED = {"\\0": "\0", "\\n": "\n", "\\r": "\r", "\\\\": "\\", "''": "'"}
 PRIMARY = "PRIMARY"
-VERSIONED = "it is system-versioned"
+VERSIONED = "the table is system-versioned"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,16 +48,15 @@ def _by_key(table: "CapturedTable") -> Iterator[RefusedTable]:
         yield RefusedTable(
             table.oid,
             table.table,
-            f"of a row that was changed or deleted the server does not send {', '.join(missing)},"
-            " of its key",
+            f"changed or deleted rows are sent without {', '.join(missing)}, of their key",
             identity_cure([table.table]),
         )
     elif keyless := table.keyless_partitions:
         yield RefusedTable(
             table.oid,
             table.table,
-            f"of a deleted row of {first_names(keyless)}, of {table.table}, the server does not"
-            f" send all of its key ({', '.join(key)})",
+            f"deleted rows of {first_names(keyless)}, of {table.table}, are sent without all of"
+            f" their key ({', '.join(key)})",
             identity_cure(keyless),
         )
 

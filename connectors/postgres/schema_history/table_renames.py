@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 NOBODY = 0
 """The number of no table."""
-RETURNED = "it is another table than before, or was not captured for a while"
+RETURNED = "the table is another one than before, or was not captured for a while"
 UNKNOWN_KEY = ("",)
 """A key that no table has: changes are left out until the table is read again."""
 

@@ -186,7 +186,7 @@ async def holds_changes(
         most=sql.Literal(MESSAGES_MAX),
         rows=sql.Literal(list(ROW_MESSAGES)),
     )
-    with in_our_words("what the slot holds cannot be looked at", slot=slot):
+    with in_our_words("the contents of the slot cannot be read", slot=slot):
         try:
             [[found]] = await (await connection.execute(statement)).fetchall()
         except psycopg.errors.ObjectInUse:

@@ -319,7 +319,7 @@ async def test_a_key_that_is_not_sent_with_a_delete(guest: Guest) -> None:
     )
     guest.publish()
 
-    assert (await cured(guest, "public.t is left out: of a row that was changed")).is_fatal
+    assert (await cured(guest, "public.t is left out: changed or deleted rows are sent")).is_fatal
 
 
 async def test_a_table_that_has_no_key_can_only_be_appended(guest: Guest) -> None:

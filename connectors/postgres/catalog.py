@@ -8,8 +8,7 @@ from headwater.connectors.postgres.publication.published_tables import (
     PublishedPart,
     look_for_shares,
 )
-from headwater.connectors.postgres.publication.replica_identity import identity_cure
-from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.publication.replica_identity import RefusedTable, identity_cure
 from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_missing
 from headwater.connectors.postgres.types.type_map import TypeMap
 from headwater.core_log.foundation.errors import SourceRejected

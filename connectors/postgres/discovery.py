@@ -9,7 +9,7 @@ from psycopg import sql
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
 from headwater.connectors.postgres.publication import manage, published_tables
 from headwater.connectors.postgres.publication.published_tables import Publication, publication_name
-from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable, refused_of
+from headwater.connectors.postgres.publication.replica_identity import RefusedTable, refused_of
 from headwater.connectors.postgres.server.connection import (
     PgConnection,
     connect,

@@ -38,7 +38,7 @@ from headwater.connectors.postgres.publication.coverage import (
 )
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
 from headwater.connectors.postgres.publication.published_tables import Publication
-from headwater.connectors.postgres.publication.uncapturable_tables import finding_of
+from headwater.connectors.postgres.publication.replica_identity import finding_of
 from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.schema_history.table_renames import (

@@ -18,7 +18,7 @@ from psycopg import sql
 from headwater.connectors.postgres.discovery import look, open_connection
 from headwater.connectors.postgres.publication import manage, published_tables
 from headwater.connectors.postgres.publication.published_tables import Publication
-from headwater.connectors.postgres.publication.uncapturable_tables import findings_of
+from headwater.connectors.postgres.publication.replica_identity import findings_of
 from headwater.connectors.postgres.server.connection import PgConnection
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot import replication_slot

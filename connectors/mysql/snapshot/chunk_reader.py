@@ -1,4 +1,4 @@
-"""Reads a chunk of rows, by its SELECT, in a snapshot that shows all up to a stream position."""
+"""Reads chunks of rows in snapshots that show all up to a stream position, as changes."""
 
 import re
 from collections import deque
@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 
+import numpy as np
 import pyarrow as pa
 
+from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
 from headwater.connectors.mysql.kernels.kernels import MysqlKernels, chosen_kernels
 from headwater.connectors.mysql.position import BinlogPosition
 from headwater.connectors.mysql.server.catalog import (
@@ -35,6 +37,13 @@ from headwater.connectors.mysql.server.text_rows import TextRows
 from headwater.connectors.mysql.types.column_definition import ColumnDefinition, text_decoder
 from headwater.connectors.mysql.types.column_plan import inet6_text
 from headwater.core_log.foundation.errors import DecodeError, SourceRejected, SourceUnavailable
+from headwater.core_log.model.changes import (
+    Operation,
+    Phase,
+    Replacement,
+    TableChanges,
+    source_times,
+)
 
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 MARIADB_SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
@@ -342,3 +351,38 @@ def _label_number(definition: ColumnDefinition, cell: bytes) -> int:
         return definition.labels.index(text) + 1 if text in definition.labels else 0
     chosen = set(filter(None, text.split(",")))
     return sum(1 << at for at, label in enumerate(definition.labels) if label in chosen)
+
+
+def read_changes(
+    origin: MysqlOrigin,
+    table: MysqlTable,
+    rows: pa.RecordBatch,
+    point: MysqlSnapshotPoint,
+    kind: str,
+) -> TableChanges:
+    """Returns rows of a snapshot as changes."""
+    return TableChanges(
+        schema=table.schema,
+        rows=rows,
+        operations=pa.array(np.full(rows.num_rows, Operation.READ, np.uint8)),
+        source=origin.block(
+            table.table,
+            source_times(point.at_us),
+            snapshot=kind,
+            file=point.place.file,
+            position=point.place.position,
+        ),
+        commits=str(point.place),
+    )
+
+
+def completion_of(origin: MysqlOrigin, table: MysqlTable, point: MysqlSnapshotPoint) -> Replacement:
+    """Returns the end of a re-read, with what the deletes of missing rows say."""
+    source = origin.block(
+        table.table,
+        source_times(point.at_us),
+        snapshot="incremental",
+        file=point.place.file,
+        position=point.place.position,
+    )
+    return Replacement(table.schema, Phase.COMPLETE, commit=str(point.place), source=source)

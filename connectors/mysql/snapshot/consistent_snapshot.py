@@ -36,10 +36,10 @@ from headwater.connectors.mysql.snapshot.chunk_reader import (
     TRIES_MAX,
     batch_of,
     binlog_snapshot,
+    read_changes,
     shows_all_logged,
     whole_query,
 )
-from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.connectors.source import SourceContext, SourceSnapshot
 from headwater.core_log.client.gather import wait_for_end
 from headwater.core_log.foundation.errors import SourceUnavailable

@@ -18,9 +18,10 @@ from headwater.connectors.mysql.server.server_identity import (
 from headwater.connectors.mysql.settings import MysqlSettings
 from headwater.connectors.mysql.snapshot.chunk_reader import (
     MysqlChunk,
+    completion_of,
+    read_changes,
 )
 from headwater.connectors.mysql.snapshot.locked_snapshot import LockedSnapshot
-from headwater.connectors.mysql.snapshot.snapshot_rows import completion_of, read_changes
 from headwater.connectors.mysql.snapshot.table_jobs import (
     MysqlTableProgress,
     StreamedWindow,

@@ -11,9 +11,13 @@ from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, 
 from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
 from headwater.connectors.mysql.server.server_identity import MysqlServer, MysqlSnapshotPoint
 from headwater.connectors.mysql.server.text_rows import TextRows
-from headwater.connectors.mysql.snapshot.chunk_reader import FormChanged, batch_of, whole_query
+from headwater.connectors.mysql.snapshot.chunk_reader import (
+    FormChanged,
+    batch_of,
+    read_changes,
+    whole_query,
+)
 from headwater.connectors.mysql.snapshot.consistent_snapshot import try_exact_snapshot
-from headwater.connectors.mysql.snapshot.snapshot_rows import read_changes
 from headwater.core_log.model.changes import Operation, TableChanges
 
 

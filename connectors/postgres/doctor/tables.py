@@ -6,8 +6,7 @@ from typing import NamedTuple
 from headwater.connectors.postgres.catalog import FULL, CapturedTable
 from headwater.connectors.postgres.discovery import look
 from headwater.connectors.postgres.publication import excluded_tables
-from headwater.connectors.postgres.publication.replica_identity import identity_cure
-from headwater.connectors.postgres.publication.uncapturable_tables import findings_of
+from headwater.connectors.postgres.publication.replica_identity import findings_of, identity_cure
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words, quoted_table
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.core_log.foundation.errors import Diagnostic, HeadwaterError, first_names

@@ -27,7 +27,7 @@ from headwater.connectors.postgres.events.rejects import RejectedRows, split_rej
 from headwater.connectors.postgres.events.relation_cache import CapturedRelations
 from headwater.connectors.postgres.events.repeated_keys import RepeatedKeys
 from headwater.connectors.postgres.events.toast import ToastFiller
-from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.publication.replica_identity import RefusedTable
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.slot.heartbeat import OUR_PREFIXES
 from headwater.connectors.postgres.slot.resume_check import STREAM

@@ -18,7 +18,7 @@ from headwater.connectors.postgres.events.captured_relation import (
 )
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.row_keys import KeyHistory
-from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.publication.replica_identity import RefusedTable
 from headwater.connectors.postgres.schema_history import column_numbers
 from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames, NamedColumn
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch

@@ -13,10 +13,10 @@ from headwater.connectors.postgres.publication.published_tables import (
 )
 from headwater.connectors.postgres.publication.replica_identity import (
     OF_STORED,
+    REFUSES,
     find_unidentified,
     identities_of,
 )
-from headwater.connectors.postgres.publication.uncapturable_tables import REFUSES
 from headwater.connectors.postgres.server.connection import (
     READ_ONLY,
     RIGHTS,

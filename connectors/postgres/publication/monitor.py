@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from headwater.connectors.postgres import discovery, lost_keys
 from headwater.connectors.postgres.publication import coverage, excluded_tables, published_tables
-from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable, finding_of
+from headwater.connectors.postgres.publication.replica_identity import RefusedTable, finding_of
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words, quoted_table
 from headwater.connectors.postgres.settings import PostgresSettings

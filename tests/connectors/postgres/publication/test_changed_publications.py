@@ -18,7 +18,7 @@ from headwater.connectors.postgres.publication.monitor import (
     REFUSED,
     CaptureMonitor,
 )
-from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.publication.replica_identity import RefusedTable
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.settings import PostgresSettings

@@ -51,7 +51,7 @@ async def test_a_key_that_comes_to_be_sent_no_more_is_cured_as_it_says_and_holds
     guest.execute(found.hint.split(" Or ")[0])
     await until_equal(folded, guest)
 
-    assert found.left_out == ("public.users",) and "does not send id" in found.problem
+    assert found.left_out == ("public.users",) and "are sent without id" in found.problem
     assert not others and not differing(folded, guest, "users")
 
 

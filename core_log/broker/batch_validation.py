@@ -1,4 +1,4 @@
-"""Checks of a batch, and of its records, before a leader appends it in one of all ways."""
+"""Checks of a batch and its records before a leader appends it, for all ways it can arrive."""
 
 import asyncio
 from collections.abc import Iterator

@@ -501,7 +501,7 @@ def lock_if_owned(files: Files, log_directory: Path) -> Iterator[None]:
 def _in_use(files: Files, data: Path, otherwise: str) -> DirectoryInUse:
     owner = files.read(data / LOCK).decode(errors="replace").strip() or "unknown"
     return DirectoryInUse(
-        "data directory is in use by another process",
+        "the data directory is in use by another process",
         path=str(data),
         hint=f"stop process {owner}, {otherwise}",
     )

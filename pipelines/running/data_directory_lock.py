@@ -151,7 +151,7 @@ def _claim_beside_cluster(
     files.make_directory(data)
     lock = files.lock(data / LOCK)
     if lock is None:
-        raise DirectoryInUse("another process owns the data directory", path=str(data))
+        raise DirectoryInUse("the data directory is in use by another process", path=str(data))
     log = KafkaLog(kafka_settings(loaded, bootstrap), first_logged_after_s=0.0)
 
     def publish_http(address: str) -> None:

@@ -136,7 +136,7 @@ def _endpoint(chosen: Mapping[str, str]) -> Endpoint | None:
         return decode_endpoint(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError(
-            "no broker is running on this data directory",
+            "the data directory has no running broker",
             data=chosen["data"],
             hint="headwater broker --data DIRECTORY, or headwater run with a pipeline file",
         ) from None

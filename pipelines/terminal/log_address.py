@@ -235,7 +235,7 @@ class LogAddress:
                 "no pipeline is running on this log", data=str(self._data), hint=self._run_hint()
             )
         return LogUnavailable(
-            "no broker is running on this data directory",
+            "the data directory has no running broker",
             data=str(self._data),
             hint=f"headwater broker --data {self._data}, or headwater run with a pipeline file",
         )

@@ -295,7 +295,9 @@ class ReadSchemas:
                 if changes.schema == before:
                     continue
                 before, part, offsets = changes.schema, changes.log_partition, changes.log_offsets
-                assert part is not None and offsets is not None, "what was read knows its place"
+                assert part is not None and offsets is not None, (
+                    "changes that were read have a log position"
+                )
                 columns = [[part.topic], [part.partition], [offsets[0]], [pickle.dumps(before)]]
                 arrays = [
                     pa.array(each, kind.type) for each, kind in zip(columns, SHAPES, strict=True)

@@ -100,7 +100,9 @@ class LakeTableLayout:
         Raises `RecordsRejected` for values that the lake cannot hold.
         """
         partition, offsets = changes.log_partition, changes.log_offsets
-        assert partition is not None and offsets is not None, "what was read knows its place"
+        assert partition is not None and offsets is not None, (
+            "changes that were read have a log position"
+        )
         count, held = len(changes), set(changes.rows.schema.names)
         columns = [
             self._put(changes, field) if field.name in held else pa.nulls(count, field.type)

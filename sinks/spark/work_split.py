@@ -76,7 +76,7 @@ class TableWork:
     """Their size."""
 
     def add(self, changes: TableChanges, *, empties: bool) -> None:
-        assert changes.log_partition is not None, "what was read knows its place"
+        assert changes.log_partition is not None, "changes that were read have a log position"
         self.topics.add(changes.log_partition.topic)
         if self.failure is not None:
             return

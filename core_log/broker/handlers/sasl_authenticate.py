@@ -62,7 +62,7 @@ async def handle_sasl_authenticate(
         why = f"Cannot change principals during re-authentication from {was}: {now}"
         return await refuse(broker, peer, login, why)
     if peer.session is None and not broker.has_room_for(principal):
-        return await refuse(broker, peer, login, "This user has as many connections as it may have")
+        return await refuse(broker, peer, login, "The user has its maximum of connections")
     lifetime_ms = 0 if principal in UNENDING else broker.settings.security.session_ms_max
     session = None
     if lifetime_ms:

@@ -106,7 +106,7 @@ def test_a_command_without_a_broker_names_the_one_that_starts_it(
     ran = headwater(*command, "--data", tmp_path)
 
     assert ran.code == exit_codes.UNREACHABLE
-    assert "no broker is running on this data directory" in ran.remarks
+    assert "the data directory has no running broker" in ran.remarks
     assert f"hint: headwater broker --data {tmp_path}" in ran.remarks
 
 

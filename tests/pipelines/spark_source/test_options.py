@@ -82,7 +82,7 @@ def test_a_stream_that_is_given_an_end_is_refused(given: dict[str, str]) -> None
 
 
 def test_a_directory_without_a_broker_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no broker is running"):
+    with pytest.raises(ConfigError, match="the data directory has no running broker"):
         read_options({"data": str(tmp_path), "topic": "t"})
 
 
